@@ -1,0 +1,182 @@
+"""Everything structspec raises.
+
+::
+
+    StructspecError
+    ├── SchemaError            the schema, grammar or type is not one (also ValueError)
+    ├── UnsupportedFeature     a legal keyword or construct that cannot be compiled exactly
+    ├── BudgetExceeded         compiling or running would pass a limit of `Limits`
+    ├── Unsatisfiable          nothing satisfies it, or this vocabulary cannot write it
+    ├── TokenRejected          a token that the state does not allow (also ValueError)
+    ├── StaleState             a state number from before `compact`
+    ├── TokenBudgetError       `max_tokens` is below the certified shortest completion
+    ├── PromptError            the prompt or its messages cannot be used with this model
+    ├── VocabularyError        a tokenizer whose bytes cannot be read, or ids out of range
+    ├── ModelError             a model that cannot be loaded or that returned nonsense
+    ├── DraftError             a draft that cannot be used with this target
+    └── MissingExtra           an optional package is not installed (also ImportError)
+
+Every message names the place (JSON pointer or position), the value and the limit where there is
+one, and what to do. Nobody needs to parse a message: the same facts are attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "BudgetExceeded",
+    "DraftError",
+    "MissingExtra",
+    "ModelError",
+    "PromptError",
+    "SchemaError",
+    "StaleState",
+    "StructspecError",
+    "TokenBudgetError",
+    "TokenRejected",
+    "Unsatisfiable",
+    "UnsupportedFeature",
+    "VocabularyError",
+]
+
+
+class StructspecError(Exception):
+    """Root of all errors of this package."""
+
+
+class SchemaError(StructspecError, ValueError):
+    """The input is not a schema (or grammar, or type) at all.
+
+    `pointer` is the JSON pointer of the offending place for schemas; `line` and `column`
+    (1-based) locate it in source texts.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        pointer: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        self.pointer = pointer
+        self.line = line
+        self.column = column
+        where = ""
+        if pointer is not None:
+            where = f"at '{pointer}': " if pointer else "at the root: "
+        elif line is not None:
+            where = f"line {line}, column {column}: "
+        super().__init__(where + message)
+
+
+class UnsupportedFeature(StructspecError):
+    """A legal keyword or construct that structspec refuses because it cannot be exact."""
+
+    def __init__(self, keyword: str, pointer: str, reason: str) -> None:
+        self.keyword = keyword
+        self.pointer = pointer
+        self.reason = reason
+        place = f" at '{pointer}'" if pointer else ""
+        super().__init__(f"'{keyword}'{place} is not supported: {reason}")
+
+
+class BudgetExceeded(StructspecError):
+    """A compile or a run would pass one of the limits in `structspec.Limits`."""
+
+    def __init__(self, what: str, limit: float, needed: float | None = None) -> None:
+        self.what = what
+        self.limit = limit
+        self.needed = needed
+        need = "" if needed is None else f" (needs {needed:g} or more)"
+        super().__init__(
+            f"the budget for {what} is {limit:g}{need}; raise it with "
+            f"structspec.Limits({what}=...) or simplify the schema"
+        )
+
+
+class Unsatisfiable(StructspecError):
+    """No text satisfies the grammar, or none that this vocabulary can write.
+
+    `missing` holds the bytes that the language needs and no token can write, if that is why.
+    """
+
+    def __init__(self, message: str, *, missing: bytes = b"") -> None:
+        self.missing = missing
+        super().__init__(message)
+
+
+class TokenRejected(StructspecError, ValueError):
+    """`advance` got a token that the state does not allow. The state stays usable.
+
+    `expected` holds a few ids that are allowed there (at most 16, not all of them).
+    """
+
+    def __init__(self, token: int, state: int, expected: Sequence[int], detail: str = "") -> None:
+        self.token = token
+        self.state = state
+        self.expected = tuple(expected)
+        shown = ", ".join(map(str, self.expected[:8])) or "none"
+        super().__init__(
+            f"token {token}{f' ({detail})' if detail else ''} is not allowed in state {state}; "
+            f"allowed there: {shown}{', …' if len(self.expected) > 8 else ''}"
+        )
+
+
+class StaleState(StructspecError):
+    """A state number from before `Cache.compact`; only the numbers it returned are valid."""
+
+    def __init__(self, state: int) -> None:
+        self.state = state
+        super().__init__(
+            f"state {state} is from before the cache was compacted; "
+            "use the mapping that compact() returned"
+        )
+
+
+class TokenBudgetError(StructspecError):
+    """`max_tokens` leaves no room for a complete text.
+
+    `needed` is the certified number of tokens that suffices; `exact` says whether fewer are
+    known to be impossible.
+    """
+
+    def __init__(self, max_tokens: int, needed: int, exact: bool) -> None:
+        self.max_tokens = max_tokens
+        self.needed = needed
+        self.exact = exact
+        figure = "the shortest valid text takes" if exact else "a valid text is certain to fit in"
+        super().__init__(
+            f"max_tokens={max_tokens} is too small: {figure} {needed} tokens "
+            f"({'exact' if exact else 'an upper bound of the shortest'}); "
+            f"raise max_tokens to at least {needed}"
+        )
+
+
+class PromptError(StructspecError, ValueError):
+    """A prompt that cannot be used: empty, longer than the model's window, bad messages."""
+
+
+class VocabularyError(StructspecError, ValueError):
+    """A tokenizer whose token bytes cannot be determined exactly, or inconsistent ids."""
+
+
+class ModelError(StructspecError):
+    """A model that cannot be found, loaded, or that returned NaN."""
+
+
+class DraftError(StructspecError, ValueError):
+    """A draft that cannot be used with this target."""
+
+
+class MissingExtra(StructspecError, ImportError):
+    """An optional dependency is missing. The message holds the install command."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(
+            f"this needs the package '{package}', which is not installed; "
+            f"install it with: pip install 'structspec[{extra}]'"
+        )

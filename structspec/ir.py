@@ -1,0 +1,163 @@
+"""The grammar IR: what every front end lowers to and every automaton is built from.
+
+The IR knows no source language. A `GrammarIR` is a set of named rules over frozen, hashable
+nodes; its language is a set of *byte strings*. Sharing nodes is encouraged: builders memoise by
+identity and equality.
+
+Invariants
+- `Choice(())` is the empty language, `Sequence(())` the empty string (`NOTHING`, `EPSILON`).
+- `Chars` are Unicode scalar values (no surrogates); they are encoded as UTF-8.
+- Every `Rule` names a key of `GrammarIR.rules`.
+
+Example::
+
+    >>> from structspec import ir
+    >>> digit = ir.Chars(((48, 57),))
+    >>> g = ir.GrammarIR(rules={"root": ir.Sequence((digit, ir.Rule("tail"))),
+    ...                         "tail": ir.Repeat(digit, 0, None)}, start="root")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+__all__ = [
+    "EPSILON",
+    "NOTHING",
+    "Bytes",
+    "Chars",
+    "Choice",
+    "GrammarIR",
+    "Member",
+    "Members",
+    "Node",
+    "Repeat",
+    "Rule",
+    "Sequence",
+    "Variant",
+    "choice",
+    "sequence",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Exactly these bytes."""
+
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character out of inclusive, sorted, disjoint ranges of code points, as UTF-8."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """All items one after another."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Any one of the items; empty: nothing matches."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`minimum` to `maximum` copies (None: no upper limit). Large counts cost no states."""
+
+    item: Node
+    minimum: int
+    maximum: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A reference to a rule of the grammar; recursion is allowed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The same language as `item`, marked as another spelling of what a sibling writes.
+
+    Masks treat it as its item; `Constraint.suggest` never proposes it.
+    """
+
+    item: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One kind of member of a `Members` list.
+
+    A key text belongs to the *first* member whose `key` language contains it. `value` follows
+    the key directly (colon and blanks are part of it). `repeatable` members may occur any number
+    of times and must come last; others occur at most once.
+    """
+
+    key: Node
+    value: Node
+    required: bool = False
+    repeatable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """A list of members, `separator` between two of them; the list may be empty if allowed.
+
+    `order="declared"`: members appear in the order given, optional ones may be missing.
+    `order="any"`: in any order. Both cost states linear in the size of the keys and values:
+    which members are done is a register of the automaton, not a state.
+    """
+
+    members: tuple[Member, ...]
+    separator: Node
+    order: Literal["declared", "any"] = "declared"
+
+
+Node: TypeAlias = Bytes | Chars | Sequence | Choice | Repeat | Rule | Variant | Members
+
+EPSILON = Sequence(())
+NOTHING = Choice(())
+
+
+@dataclass(frozen=True)
+class GrammarIR:
+    """Named rules and the start rule. `rules` must not be changed afterwards."""
+
+    rules: Mapping[str, Node]
+    start: str
+
+
+def sequence(items: Iterable[Node]) -> Node:
+    """A `Sequence` without nesting, empty strings and needless wrapping."""
+    flat: list[Node] = []
+    for item in items:
+        if isinstance(item, Sequence):
+            flat.extend(item.items)
+        elif item == NOTHING:
+            return NOTHING
+        elif isinstance(item, Bytes) and flat and isinstance(flat[-1], Bytes):
+            flat[-1] = Bytes(flat[-1].value + item.value)
+        elif not (isinstance(item, Bytes) and not item.value):
+            flat.append(item)
+    return flat[0] if len(flat) == 1 else Sequence(tuple(flat))
+
+
+def choice(items: Iterable[Node]) -> Node:
+    """A `Choice` without nesting, duplicates and needless wrapping (order kept)."""
+    flat: dict[Node, None] = {}
+    for item in items:
+        for part in item.items if isinstance(item, Choice) else (item,):
+            flat.setdefault(part)
+    return next(iter(flat)) if len(flat) == 1 else Choice(tuple(flat))
