@@ -1,0 +1,249 @@
+"""A network, its costs and its run-time memory as one object: states are integers.
+
+`Automaton` is what masks and `Grammar.accepts` drive. A state is a configuration number; all
+methods may be called from several threads (one lock guards the tables, and kernels run with the
+interpreter lock held).
+
+    >>> import numpy as np
+    >>> from structspec import ir
+    >>> from structspec.automata.network import build_network
+    >>> digits = ir.Repeat(ir.Chars(((48, 57),)), 2, 3)
+    >>> network = build_network(ir.GrammarIR({"root": digits}, "root"))
+    >>> automaton = Automaton(network, byte_costs(network))
+    >>> s = automaton.advance(automaton.start, b"12")
+    >>> automaton.accepting(s), automaton.cost(s), automaton.advance(s, b"34")
+    (True, 0, 1)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structspec.automata.costs import UNREACHABLE, Costs, solve_costs
+from structspec.automata.interning import rehash
+from structspec.automata.memory import GROW, OVERFLOW, Count, Memory, Slot
+from structspec.automata.network import Network
+from structspec.automata.pushdown import DEAD, begin, run, step
+from structspec.errors import BudgetExceeded
+from structspec.limits import Limits
+
+__all__ = ["DEAD", "UNREACHABLE", "Automaton", "byte_costs"]
+
+# Room for the ambiguity of one configuration: (state, frame set) pairs and frames in one set.
+_SCRATCH = 8192
+
+# slot, hash slot (and its number for `rehash`), counter, spare elements the array has beyond it
+_TABLES: tuple[tuple[Slot, int], ...] = (
+    (Slot.FRAME_RETURN, Count.FRAMES),
+    (Slot.FRAME_REGISTER, Count.FRAMES),
+    (Slot.FRAME_PARENTS, Count.FRAMES),
+    (Slot.FRAME_COST, Count.FRAMES),
+    (Slot.SET_START, Count.SETS),
+    (Slot.SET_ITEMS, Count.SET_ITEMS),
+    (Slot.CONFIG_START, Count.CONFIGS),
+    (Slot.CONFIG_ITEMS, Count.CONFIG_ITEMS),
+    (Slot.CONFIG_ACCEPTS, Count.CONFIGS),
+    (Slot.CONFIG_COST, Count.CONFIGS),
+    (Slot.CONFIG_UNIFORM, Count.CONFIGS),
+)
+_HASHES = (
+    (Slot.FRAME_HASH, 0, Count.FRAMES),
+    (Slot.SET_HASH, 1, Count.SETS),
+    (Slot.CONFIG_HASH, 2, Count.CONFIGS),
+    (Slot.BITS_HASH, 3, Count.BITS),
+)
+
+
+def byte_costs(network: Network) -> Costs:
+    """Costs in bytes when every byte can be written: the grammar without a vocabulary."""
+    return solve_costs(network, np.ones(256, np.bool_), None)
+
+
+class Automaton:
+    """Runs a `Network`; states whose cost is unreachable under `costs` are never entered."""
+
+    def __init__(self, network: Network, costs: Costs, limits: Limits | None = None) -> None:
+        self.network = network
+        self.costs = costs
+        self.limits = limits or Limits()
+        self.lock = threading.RLock()
+        self.memory = Memory()
+        self._load(network, costs)
+        self._reset()
+        self.start = self._start()
+
+    @property
+    def header(self) -> NDArray[np.int64]:
+        """The argument of every kernel; hold `lock` while a kernel uses it."""
+        return self.memory.header
+
+    @property
+    def n_configurations(self) -> int:
+        """How many configurations have been met."""
+        return int(self.memory.get(Slot.COUNT)[Count.CONFIGS]) - 2
+
+    def advance(self, state: int, data: bytes) -> int:
+        """The state after some bytes, or `DEAD`."""
+        return self._run(state, data)[0]
+
+    def consumed(self, state: int, data: bytes) -> int:
+        """How many bytes of `data` fit after `state`."""
+        return self._run(state, data)[1]
+
+    def _run(self, state: int, data: bytes) -> tuple[int, int]:
+        array = np.frombuffer(data, np.uint8)
+        with self.lock:
+            while True:
+                result, consumed = run(self.memory.header, state, array)
+                if result >= 0:
+                    return int(result), int(consumed)
+                self.recover(int(result))
+
+    def step(self, state: int, byte_class: int) -> int:
+        """The state after one byte of a class, or `DEAD`."""
+        with self.lock:
+            return self.call(lambda header: step(header, state, byte_class))
+
+    def call(self, kernel: Callable[[NDArray[np.int64]], Any]) -> int:
+        """Run a kernel that returns a number or a negative code, growing tables as needed."""
+        with self.lock:
+            while True:
+                result = int(kernel(self.memory.header))
+                if result >= 0:
+                    return result
+                self.recover(result)
+
+    def accepting(self, state: int) -> bool:
+        """Whether the text is complete in `state`."""
+        return bool(self.memory.get(Slot.CONFIG_ACCEPTS)[state])
+
+    def cost(self, state: int) -> int:
+        """Bytes or tokens (see `Costs.unit`) from `state` to a complete text; 0 iff accepting."""
+        return int(self.memory.get(Slot.CONFIG_COST)[state])
+
+    def recover(self, code: int) -> None:
+        """Make room after a kernel returned `GROW`; raise if a limit is passed."""
+        if code == OVERFLOW:
+            raise BudgetExceeded("states", _SCRATCH, None)
+        if code != GROW:
+            raise AssertionError(f"unknown kernel code {code}")
+        memory = self.memory
+        count = memory.get(Slot.COUNT)
+        for slot, counter in _TABLES:
+            array = memory.get(slot)
+            if int(count[counter]) + _SCRATCH > array.size // 2:
+                memory.enlarge(slot, 2 * array.size)
+        configs = memory.get(Slot.CONFIG_START).size
+        memory.enlarge(Slot.NEXT, configs * self.network.n_classes)
+        words = int(count[Count.BITS_WORDS])
+        rows = max(64, 2 * (int(count[Count.BITS]) + 2))
+        memory.enlarge(Slot.BITS, rows * words)
+        for slot, which, counter in _HASHES:
+            capacity = rows if counter == Count.BITS else self._capacity(counter)
+            size = 1 << int(2 * capacity - 1).bit_length()
+            if memory.get(slot).size < size:
+                memory.put(slot, np.zeros(size, np.int32))
+                rehash(memory.header, which)
+        if memory.n_bytes > self.limits.memory:
+            raise BudgetExceeded("memory", self.limits.memory, memory.n_bytes)
+
+    def _capacity(self, counter: Count) -> int:
+        slot = {
+            Count.FRAMES: Slot.FRAME_RETURN,
+            Count.SETS: Slot.SET_START,
+            Count.CONFIGS: Slot.CONFIG_START,
+        }[counter]
+        return self.memory.get(slot).size
+
+    def _load(self, network: Network, costs: Costs) -> None:
+        n, c, m = network, costs, network.members
+        arrays: dict[Slot, NDArray[Any]] = {
+            Slot.CLASS_OF: n.class_of,
+            Slot.EDGE_START: n.edge_start,
+            Slot.EDGE_CLASS: n.edge_class,
+            Slot.EDGE_TARGET: n.edge_target,
+            Slot.EDGE_PRIMARY: n.edge_primary,
+            Slot.CALL_START: n.call_start,
+            Slot.CALL_ENTRY: n.rule_entry[n.call_rule],
+            Slot.CALL_TARGET: n.call_target,
+            Slot.CALL_TAIL: n.call_tail,
+            Slot.CALL_COST: c.rule[n.call_rule],
+            Slot.OP_START: n.op_start,
+            Slot.OP_KIND: n.op_kind,
+            Slot.OP_ARGUMENT: n.op_argument,
+            Slot.OP_FIRST: n.op_first,
+            Slot.OP_SECOND: n.op_second,
+            Slot.FINAL: n.final,
+            Slot.KIND: n.kind,
+            Slot.DATA: n.data,
+            Slot.RANK: n.rank,
+            Slot.BASE: c.base,
+            Slot.LOOP_MIN: n.loop_min,
+            Slot.LOOP_MAX: n.loop_max,
+            Slot.LOOP_COPY: c.loop_copy,
+            Slot.MEMBERS_START: m.start,
+            Slot.MEMBERS_ANY: m.any_order,
+            Slot.MEMBERS_SEPARATOR: m.separator_state,
+            Slot.REACH_START: c.reach_start,
+            Slot.REACH_MEMBER: c.reach_member,
+            Slot.REACH_COST: c.reach_cost,
+            Slot.MEMBER_REQUIRED: m.required,
+            Slot.MEMBER_REPEATABLE: m.repeatable,
+            Slot.MEMBER_VALUE: c.member_value,
+            Slot.MEMBER_KEY: c.member_key,
+            Slot.MEMBER_NEXT: c.member_next_required,
+            Slot.MEMBER_REST: c.member_rest,
+            Slot.MEMBER_TOTAL: c.member_total,
+        }
+        for slot, array in arrays.items():
+            self.memory.put(slot, array.astype(np.int32))
+
+    def _reset(self) -> None:
+        memory, n = self.memory, self.network
+        initial = 1024
+        for slot, _ in _TABLES:
+            memory.put(slot, np.zeros(initial, np.int32))
+        for slot, _, _ in _HASHES:
+            memory.put(slot, np.zeros(2 * initial, np.int32))
+        memory.put(Slot.NEXT, np.zeros(initial * n.n_classes, np.int32))
+        sizes = np.diff(n.members.start)[n.members.any_order.astype(bool)]
+        words = max(1, -(-int(sizes.max(initial=1)) // 32))
+        memory.put(Slot.BITS, np.zeros(64 * words, np.uint32))
+        scratch = _SCRATCH
+        for slot in (
+            Slot.QUEUE_STATE,
+            Slot.QUEUE_SET,
+            Slot.LIVE_STATE,
+            Slot.LIVE_SET,
+            Slot.LIVE_DONE,
+            Slot.SCRATCH_A,
+            Slot.SCRATCH_B,
+        ):
+            memory.put(slot, np.zeros(scratch, np.int32))
+        count = np.zeros(len(Count), np.int32)
+        count[Count.CLASSES] = n.n_classes
+        count[Count.BITS_WORDS] = words
+        # frame 0: the bottom; set 0: empty, set 1: {bottom}; configurations 0 and 1: reserved
+        count[Count.FRAMES] = 1
+        memory.get(Slot.FRAME_RETURN)[0] = -1
+        count[Count.SETS] = 2
+        count[Count.SET_ITEMS] = 1
+        memory.get(Slot.SET_START)[2] = 1
+        count[Count.CONFIGS] = 2
+        memory.get(Slot.CONFIG_COST)[:2] = UNREACHABLE
+        memory.get(Slot.NEXT)[n.n_classes : 2 * n.n_classes] = DEAD
+        count[Count.BITS] = 1
+        memory.put(Slot.COUNT, count)
+        for _, which, _ in _HASHES:
+            rehash(memory.header, which)
+
+    def _start(self) -> int:
+        entry, nullable = int(self.network.rule_entry[0]), int(self.network.start_nullable)
+        if self.costs.rule[0] >= UNREACHABLE and not nullable:
+            return DEAD
+        return self.call(lambda header: begin(header, entry, nullable))

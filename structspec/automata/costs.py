@@ -1,0 +1,458 @@
+"""How much text, at least, is missing from each state to the end of its rule.
+
+Two uses. With unit bytes the costs say which states can be finished at all, given the bytes that
+a vocabulary can write; the pushdown automaton never enters the others (law: always closable).
+With a token trie they are *certified token counts*: along the cheapest byte path of a state some
+token leads to a state whose cost is smaller by one, so a decoder that follows them finishes.
+
+Costs by kind of state (`network`), with r the register of the running frame:
+- plain: `base[q]`, to the end of the rule;
+- loop body: `base[q] + max(0, min − r − 1) · copy`;
+- member value: `base[q] + rest(r)`, where `rest` is the cost of the missing required members;
+- member key: the minimum over the members k that may come next of `key_cost(q, k) + value(k) +
+  rest(after k)`; the reachable members of each key state are listed (`reach_*`).
+
+Cost of computing: a few sweeps over all edges (fixed point over recursive rules), plus one
+breadth-first search per member over the key states that lead to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from structspec.automata.network import (
+    COUNT,
+    LOOP_BODY,
+    MEMBER,
+    MEMBER_KEY,
+    MEMBER_VALUE,
+    REST,
+    Network,
+)
+
+#: No finite text (or token sequence) leads there.
+UNREACHABLE = 1 << 28
+
+IntArray = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class TokenTrie:
+    """The parts of a token trie that costs need: nodes in depth-first order, node 0 the root.
+
+    byte: uint8[N]; skip: int32[N], first node after the subtree; terminal: uint8[N], 1 if a
+    token ends at the node.
+    """
+
+    byte: NDArray[np.uint8]
+    skip: IntArray
+    terminal: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The cost arrays of one network under one set of bytes (and tokens).
+
+    base[S], rule[R]; loop_copy[loops]; reach_start[S + 1], reach_member, reach_cost (sorted by
+    member per state); member_value, member_key (separator and key), member_next_required,
+    member_rest, member_total per member slot (`member_total[k] = value + rest after it`).
+    `unit` is "byte" or "token".
+    """
+
+    base: IntArray
+    rule: IntArray
+    loop_copy: IntArray
+    reach_start: IntArray
+    reach_member: IntArray
+    reach_cost: IntArray
+    member_value: IntArray
+    member_key: IntArray
+    member_next_required: IntArray
+    member_rest: IntArray
+    member_total: IntArray
+    unit: str
+
+
+def solve_costs(network: Network, enabled: NDArray[np.bool_], trie: TokenTrie | None) -> Costs:
+    """Costs with the bytes of `enabled` (bool[256]); in tokens if a trie is given, else in bytes.
+
+    With a trie every enabled byte must be a token of its own.
+    """
+    class_enabled = np.zeros(network.n_classes, np.bool_)
+    sample = np.zeros(network.n_classes, np.uint8)
+    for index, members in enumerate(network.class_bytes):
+        writable = [b for b in members if enabled[b]]
+        if writable:
+            class_enabled[index] = True
+            sample[index] = writable[0]
+    n = network
+    m = n.members
+    slots = int(m.start[-1])
+    reach = _reach(
+        n.n_states, n.edge_start, n.edge_class, n.edge_target, n.op_start, n.op_kind,
+        n.op_argument, n.kind, n.data, m.start, class_enabled,
+    )  # fmt: skip
+    reach_start, reach_member, reach_bytes, reach_via = reach
+    base = np.full(n.n_states, UNREACHABLE, np.int32)
+    via = np.full(n.n_states, -1, np.int32)
+    rule = np.full(n.n_rules, UNREACHABLE, np.int32)
+    copy = np.full(len(n.loop_min), UNREACHABLE, np.int32)
+    shape = (
+        np.full(slots, UNREACHABLE, np.int32),  # value
+        np.full(slots, UNREACHABLE, np.int32),  # key
+        np.zeros(slots, np.int32),  # next required
+        np.full(slots, UNREACHABLE, np.int32),  # rest
+        np.full(slots, UNREACHABLE, np.int32),  # total
+    )
+    no_bytes = np.zeros(0, np.uint8)
+    no_nodes = np.zeros(0, np.int32)
+    common = (
+        n.edge_start, n.edge_class, n.edge_target, n.call_start, n.call_rule, n.call_target,
+        n.op_start, n.op_kind, n.final, n.kind, n.data, n.rule_entry, n.rule_kind, n.rule_data,
+        n.loop_min, n.loop_max, m.start, m.required, m.repeatable, m.value_state, m.key_state,
+        m.separator_state, m.any_order, class_enabled, sample, reach_start, reach_member,
+    )  # fmt: skip
+    _sweep(*common, reach_bytes, base, via, rule, copy, *shape, no_bytes, no_nodes, no_bytes, False)
+    cost = reach_bytes
+    if trie is not None:
+        cost = _key_tokens(
+            n.edge_start, n.edge_class, n.edge_target, sample, reach_start, reach_member,
+            reach_bytes, reach_via, trie.byte, trie.skip, trie.terminal,
+        )  # fmt: skip
+        for array in (base, rule, copy, shape[0], shape[1], shape[3], shape[4]):
+            array[:] = UNREACHABLE
+        _sweep(
+            *common, cost, base, via, rule, copy, *shape, trie.byte, trie.skip, trie.terminal, True
+        )
+    return Costs(
+        base, rule, copy, reach_start, reach_member, cost, *shape,
+        unit="byte" if trie is None else "token",
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def _child(trie_byte, trie_skip, node, byte):  # type: ignore[no-untyped-def]
+    """The child of a trie node along a byte, or −1."""
+    child, end = node + 1, trie_skip[node]
+    while child < end:
+        if trie_byte[child] == byte:
+            return child
+        child = trie_skip[child]
+    return -1
+
+
+@njit(cache=True)
+def _sweep(  # type: ignore[no-untyped-def]
+    edge_start, edge_class, edge_target, call_start, call_rule, call_target, op_start, op_kind,
+    final, kind, data, rule_entry, rule_kind, rule_data, loop_min, loop_max, members_start,
+    required, repeatable, value_state, key_state, separator_state, any_order, class_enabled,
+    sample, reach_start, reach_member, reach_cost, base, via, rule, copy, member_value,
+    member_key, next_required, member_rest, member_total, trie_byte, trie_skip, trie_terminal,
+    tokens,
+):  # fmt: skip
+    """Relax until nothing changes. `via[q]` is the edge (or −2 − call) of the cheapest path.
+
+    In token mode `via` is fixed (from byte mode) and only the tokens along that path count.
+    """
+    n_states = len(kind)
+    infinite = UNREACHABLE
+    for m in range(len(key_state)):
+        last = members_start[m + 1] - 1
+        pending = last
+        for k in range(last, members_start[m] - 1, -1):
+            if required[k]:
+                pending = k
+            next_required[k] = pending - members_start[m]
+    changed = True
+    while changed:
+        changed = False
+        for q in range(n_states - 1, -1, -1):
+            if kind[q] == MEMBER_KEY:
+                continue
+            best = base[q]
+            if kind[q] == 0:
+                if final[q]:
+                    best = 0
+            else:
+                for o in range(op_start[q], op_start[q + 1]):
+                    if (kind[q] == LOOP_BODY and op_kind[o] == COUNT) or (
+                        kind[q] == MEMBER_VALUE and op_kind[o] == REST
+                    ):
+                        best = 0
+            if best > 0:
+                if not tokens:
+                    for e in range(edge_start[q], edge_start[q + 1]):
+                        if class_enabled[edge_class[e]]:
+                            new = 1 + base[edge_target[e]]
+                            if new < best:
+                                best = new
+                                via[q] = e
+                    for c in range(call_start[q], call_start[q + 1]):
+                        new = rule[call_rule[c]] + base[call_target[c]]
+                        if new < best:
+                            best = new
+                            via[q] = -2 - c
+                elif via[q] <= -2:
+                    c = -2 - via[q]
+                    best = min(best, rule[call_rule[c]] + base[call_target[c]])
+                elif via[q] >= 0:
+                    node = 0
+                    here = q
+                    while via[here] >= 0:
+                        e = via[here]
+                        node = _child(trie_byte, trie_skip, node, sample[edge_class[e]])
+                        if node < 0:
+                            break
+                        here = edge_target[e]
+                        if trie_terminal[node]:
+                            best = min(best, 1 + base[here])
+                        if base[here] == 0:
+                            break
+            if best < base[q]:
+                base[q] = best
+                changed = True
+        for m in range(len(key_state)):
+            begin, last = members_start[m], members_start[m + 1] - 1
+            for k in range(begin, last):
+                value = base[value_state[k]]
+                if value < member_value[k]:
+                    member_value[k] = value
+                    changed = True
+                member_key[k] = infinite
+            q = separator_state[m]
+            for i in range(reach_start[q], reach_start[q + 1]):
+                member_key[begin + reach_member[i]] = reach_cost[i]
+            if any_order[m]:
+                for k in range(begin, last + 1):
+                    member_total[k] = member_value[k]
+                    member_rest[k] = 0
+                continue
+            for k in range(last, begin - 1, -1):
+                j = begin + next_required[k]
+                if j == last:
+                    rest = 0
+                else:
+                    rest = min(infinite, member_key[j] + member_value[j] + member_rest[j + 1])
+                if rest < member_rest[k]:
+                    member_rest[k] = rest
+                    changed = True
+                after = k if repeatable[k] else k + 1
+                if k < last:
+                    total = min(infinite, member_value[k] + member_rest[after])
+                    if total < member_total[k]:
+                        member_total[k] = total
+                        changed = True
+        for r in range(len(rule_entry)):
+            entry = rule_entry[r]
+            new = infinite
+            if rule_kind[r] == 0:
+                new = base[entry]
+            elif rule_kind[r] == LOOP_BODY:
+                loop = rule_data[r]
+                one = base[entry]
+                if one < copy[loop]:
+                    copy[loop] = one
+                    changed = True
+                if one < infinite:
+                    new = min(infinite, one * max(1, loop_min[loop]))
+            else:
+                m = rule_data[r]
+                begin, last = members_start[m], members_start[m + 1] - 1
+                if any_order[m]:
+                    owed = 0
+                    for k in range(begin, last):
+                        if required[k]:
+                            owed = min(infinite, owed + member_key[k] + member_value[k])
+                    for i in range(reach_start[entry], reach_start[entry + 1]):
+                        k = begin + reach_member[i]
+                        rest = owed
+                        if required[k] and owed < infinite:
+                            rest = owed - member_key[k] - member_value[k]
+                        new = min(new, reach_cost[i] + member_value[k] + rest)
+                else:
+                    for i in range(reach_start[entry], reach_start[entry + 1]):
+                        k = reach_member[i]
+                        if k <= next_required[begin]:
+                            new = min(new, reach_cost[i] + member_total[begin + k])
+            if new < rule[r]:
+                rule[r] = new
+                changed = True
+
+
+@njit(cache=True)
+def _reach(  # type: ignore[no-untyped-def]
+    n_states, edge_start, edge_class, edge_target, op_start, op_kind, op_argument, kind, data,
+    members_start, class_enabled,
+):  # fmt: skip
+    """For every member key state the members it can still spell and the bytes that takes.
+
+    Returns (start[S + 1], member, bytes, via) in compressed rows sorted by member; `via` is the
+    first edge of the shortest way.
+    """
+    # reversed edges between key states
+    back_start = np.zeros(n_states + 1, np.int32)
+    for q in range(n_states):
+        if kind[q] == MEMBER_KEY:
+            for e in range(edge_start[q], edge_start[q + 1]):
+                if class_enabled[edge_class[e]]:
+                    back_start[edge_target[e] + 1] += 1
+    for q in range(n_states):
+        back_start[q + 1] += back_start[q]
+    fill = back_start[:-1].copy()
+    back_state = np.zeros(back_start[n_states], np.int32)
+    back_edge = np.zeros(back_start[n_states], np.int32)
+    for q in range(n_states):
+        if kind[q] == MEMBER_KEY:
+            for e in range(edge_start[q], edge_start[q + 1]):
+                if class_enabled[edge_class[e]]:
+                    i = fill[edge_target[e]]
+                    back_state[i] = q
+                    back_edge[i] = e
+                    fill[edge_target[e]] = i + 1
+    # accepting states per member slot
+    slots = members_start[-1]
+    accept_start = np.zeros(slots + 1, np.int32)
+    for q in range(n_states):
+        if kind[q] == MEMBER_KEY:
+            for o in range(op_start[q], op_start[q + 1]):
+                if op_kind[o] == MEMBER:
+                    accept_start[members_start[data[q]] + op_argument[o] + 1] += 1
+    for k in range(slots):
+        accept_start[k + 1] += accept_start[k]
+    accept = np.zeros(accept_start[slots], np.int32)
+    fill2 = accept_start[:-1].copy()
+    for q in range(n_states):
+        if kind[q] == MEMBER_KEY:
+            for o in range(op_start[q], op_start[q + 1]):
+                if op_kind[o] == MEMBER:
+                    k = members_start[data[q]] + op_argument[o]
+                    accept[fill2[k]] = q
+                    fill2[k] += 1
+    capacity = 1024
+    out_state = np.zeros(capacity, np.int32)
+    out_member = np.zeros(capacity, np.int32)
+    out_bytes = np.zeros(capacity, np.int32)
+    out_via = np.zeros(capacity, np.int32)
+    count = 0
+    seen = np.full(n_states, -1, np.int32)
+    queue = np.zeros(n_states, np.int32)
+    depth = np.zeros(n_states, np.int32)
+    row = np.zeros(n_states + 1, np.int32)
+    m = 0
+    for slot in range(slots):
+        while slot >= members_start[m + 1]:
+            m += 1
+        head, tail = 0, 0
+        for i in range(accept_start[slot], accept_start[slot + 1]):
+            q = accept[i]
+            seen[q] = slot
+            depth[q] = 0
+            queue[tail] = q
+            tail += 1
+        first = tail
+        while head < tail:
+            q = queue[head]
+            if head < first:
+                if count == capacity:
+                    capacity *= 2
+                    out_state = _grown(out_state, capacity)
+                    out_member = _grown(out_member, capacity)
+                    out_bytes = _grown(out_bytes, capacity)
+                    out_via = _grown(out_via, capacity)
+                out_state[count] = q
+                out_member[count] = slot - members_start[m]
+                out_bytes[count] = 0
+                out_via[count] = -1
+                count += 1
+                row[q + 1] += 1
+            head += 1
+            for i in range(back_start[q], back_start[q + 1]):
+                p = back_state[i]
+                if seen[p] != slot:
+                    seen[p] = slot
+                    depth[p] = depth[q] + 1
+                    queue[tail] = p
+                    tail += 1
+                    if count == capacity:
+                        capacity *= 2
+                        out_state = _grown(out_state, capacity)
+                        out_member = _grown(out_member, capacity)
+                        out_bytes = _grown(out_bytes, capacity)
+                        out_via = _grown(out_via, capacity)
+                    out_state[count] = p
+                    out_member[count] = slot - members_start[m]
+                    out_bytes[count] = depth[p]
+                    out_via[count] = back_edge[i]
+                    count += 1
+                    row[p + 1] += 1
+    for q in range(n_states):
+        row[q + 1] += row[q]
+    fill3 = row[:-1].copy()
+    member = np.zeros(count, np.int32)
+    length = np.zeros(count, np.int32)
+    via = np.zeros(count, np.int32)
+    for i in range(count):  # members were visited in order, so each row comes out sorted
+        q = out_state[i]
+        j = fill3[q]
+        member[j] = out_member[i]
+        length[j] = out_bytes[i]
+        via[j] = out_via[i]
+        fill3[q] = j + 1
+    return row, member, length, via
+
+
+@njit(cache=True)
+def _grown(array, capacity):  # type: ignore[no-untyped-def]
+    larger = np.zeros(capacity, array.dtype)
+    larger[: len(array)] = array
+    return larger
+
+
+@njit(cache=True)
+def _find_member(reach_start, reach_member, state, member):  # type: ignore[no-untyped-def]
+    lo, hi = reach_start[state], reach_start[state + 1]
+    while lo < hi:
+        mid = (lo + hi) // 2
+        if reach_member[mid] < member:
+            lo = mid + 1
+        else:
+            hi = mid
+    return lo
+
+
+@njit(cache=True)
+def _key_tokens(  # type: ignore[no-untyped-def]
+    edge_start, edge_class, edge_target, sample, reach_start, reach_member, reach_bytes,
+    reach_via, trie_byte, trie_skip, trie_terminal,
+):  # fmt: skip
+    """Tokens along the shortest way from each key state to the end of each member's key."""
+    n_states = len(edge_start) - 1
+    n = len(reach_member)
+    state_of = np.zeros(n, np.int32)
+    for q in range(n_states):
+        for i in range(reach_start[q], reach_start[q + 1]):
+            state_of[i] = q
+    cost = np.full(n, UNREACHABLE, np.int32)
+    order = np.argsort(reach_bytes)
+    for index in order:
+        if reach_bytes[index] == 0:
+            cost[index] = 0
+            continue
+        k = reach_member[index]
+        here = index
+        node = 0
+        best = UNREACHABLE
+        while reach_bytes[here] > 0:
+            e = reach_via[here]
+            node = _child(trie_byte, trie_skip, node, sample[edge_class[e]])
+            if node < 0:
+                break
+            here = _find_member(reach_start, reach_member, edge_target[e], k)
+            if trie_terminal[node]:
+                best = min(best, 1 + cost[here])
+        cost[index] = best
+    return cost

@@ -1,0 +1,250 @@
+"""Hash-consing of frames, frame sets, member sets and configurations (numba kernels).
+
+Everything that the pushdown automaton builds at run time is interned: equal contents have equal
+numbers, so comparing and caching is comparing integers.
+
+- frame = (return state, register, parents): `parents` is a frame set. Frame 0 is the bottom.
+- frame set = sorted frame numbers. Set 0 is empty, set 1 holds the bottom frame.
+- member set = a row of bits. Row 0 is empty.
+- configuration = sorted (state, frame set) pairs and whether the text is complete. Numbers 0
+  (not known yet) and 1 (dead) are reserved.
+
+Every function returns a number or `GROW` (a table is full; nothing was changed).
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from structspec.automata.memory import GROW, Count, Slot, i32, u32
+
+_COUNT = int(Slot.COUNT)
+_FRAMES, _SETS, _SET_ITEMS = int(Count.FRAMES), int(Count.SETS), int(Count.SET_ITEMS)
+_CONFIGS, _CONFIG_ITEMS = int(Count.CONFIGS), int(Count.CONFIG_ITEMS)
+_BITS, _BITS_WORDS = int(Count.BITS), int(Count.BITS_WORDS)
+_FRAME_RETURN, _FRAME_REGISTER = int(Slot.FRAME_RETURN), int(Slot.FRAME_REGISTER)
+_FRAME_PARENTS, _FRAME_COST = int(Slot.FRAME_PARENTS), int(Slot.FRAME_COST)
+_FRAME_HASH, _SET_START, _SET_POOL = int(Slot.FRAME_HASH), int(Slot.SET_START), int(Slot.SET_ITEMS)
+_SET_HASH, _CONFIG_START = int(Slot.SET_HASH), int(Slot.CONFIG_START)
+_CONFIG_POOL, _CONFIG_ACCEPTS = int(Slot.CONFIG_ITEMS), int(Slot.CONFIG_ACCEPTS)
+_CONFIG_COST, _CONFIG_HASH = int(Slot.CONFIG_COST), int(Slot.CONFIG_HASH)
+_BITS_POOL, _BITS_HASH = int(Slot.BITS), int(Slot.BITS_HASH)
+_SCRATCH_B = int(Slot.SCRATCH_B)
+
+
+@njit(cache=True)
+def _mix(h, x):  # type: ignore[no-untyped-def]
+    h = (h ^ (x & 0xFFFFFFFF)) * 0x9E3779B1
+    return (h ^ (h >> 15)) & 0x7FFFFFFFFFFF
+
+
+@njit(cache=True)
+def intern_frame(header, state, register, parents, cost):  # type: ignore[no-untyped-def]
+    """The number of the frame; `cost` is its cost after the return, kept if the frame is new."""
+    returns, registers = i32(header, _FRAME_RETURN), i32(header, _FRAME_REGISTER)
+    parent, table = i32(header, _FRAME_PARENTS), i32(header, _FRAME_HASH)
+    size = len(table) - 1
+    i = _mix(_mix(_mix(17, state), register), parents) & size
+    while table[i] > 0:
+        f = table[i] - 1
+        if returns[f] == state and registers[f] == register and parent[f] == parents:
+            return f
+        i = (i + 1) & size
+    count = i32(header, _COUNT)
+    f = count[_FRAMES]
+    if f >= len(returns):
+        return GROW
+    returns[f] = state
+    registers[f] = register
+    parent[f] = parents
+    i32(header, _FRAME_COST)[f] = cost
+    table[i] = f + 1
+    count[_FRAMES] = f + 1
+    return f
+
+
+@njit(cache=True)
+def intern_set(header, items, n):  # type: ignore[no-untyped-def]
+    """The number of the set `items[:n]`, which must be sorted and free of duplicates."""
+    if n == 0:
+        return 0
+    start, pool, table = i32(header, _SET_START), i32(header, _SET_POOL), i32(header, _SET_HASH)
+    size = len(table) - 1
+    h = 29
+    for k in range(n):
+        h = _mix(h, items[k])
+    i = h & size
+    while table[i] > 0:
+        s = table[i] - 1
+        if start[s + 1] - start[s] == n:
+            equal = True
+            for k in range(n):
+                if pool[start[s] + k] != items[k]:
+                    equal = False
+                    break
+            if equal:
+                return s
+        i = (i + 1) & size
+    count = i32(header, _COUNT)
+    s, used = count[_SETS], count[_SET_ITEMS]
+    if s + 2 > len(start) - 1 or used + n > len(pool):
+        return GROW
+    for k in range(n):
+        pool[used + k] = items[k]
+    start[s + 1] = used + n
+    table[i] = s + 1
+    count[_SETS] = s + 1
+    count[_SET_ITEMS] = used + n
+    return s
+
+
+@njit(cache=True)
+def union_sets(header, a, b):  # type: ignore[no-untyped-def]
+    """The number of the union of two sets."""
+    if a == b or b == 0:
+        return a
+    if a == 0:
+        return b
+    start, pool = i32(header, _SET_START), i32(header, _SET_POOL)
+    out = i32(header, _SCRATCH_B)
+    i, j, n = start[a], start[b], 0
+    if start[a + 1] - i + start[b + 1] - j > len(out):
+        return -2
+    while i < start[a + 1] or j < start[b + 1]:
+        if j == start[b + 1] or (i < start[a + 1] and pool[i] < pool[j]):
+            out[n] = pool[i]
+            i += 1
+        elif i == start[a + 1] or pool[j] < pool[i]:
+            out[n] = pool[j]
+            j += 1
+        else:
+            out[n] = pool[i]
+            i += 1
+            j += 1
+        n += 1
+    return intern_set(header, out, n)
+
+
+@njit(cache=True)
+def has_bit(header, row, k):  # type: ignore[no-untyped-def]
+    """Whether member k is in a member set."""
+    words = i32(header, _COUNT)[_BITS_WORDS]
+    return (u32(header, _BITS_POOL)[row * words + (k >> 5)] >> (k & 31)) & 1 == 1
+
+
+@njit(cache=True)
+def with_bit(header, row, k):  # type: ignore[no-untyped-def]
+    """The number of the member set `row` plus member k."""
+    count = i32(header, _COUNT)
+    words, n = count[_BITS_WORDS], count[_BITS]
+    pool, table = u32(header, _BITS_POOL), i32(header, _BITS_HASH)
+    if (n + 1) * words > len(pool) or 2 * (n + 1) > len(table):
+        return GROW
+    h = 31
+    for w in range(words):  # build the row in the free place behind the last one
+        value = pool[row * words + w]
+        if w == k >> 5:
+            value |= 1 << (k & 31)
+        pool[n * words + w] = value
+        h = _mix(h, pool[n * words + w])
+    size = len(table) - 1
+    i = h & size
+    while table[i] > 0:
+        other = table[i] - 1
+        equal = True
+        for w in range(words):
+            if pool[other * words + w] != pool[n * words + w]:
+                equal = False
+                break
+        if equal:
+            return other
+        i = (i + 1) & size
+    table[i] = n + 1
+    count[_BITS] = n + 1
+    return n
+
+
+@njit(cache=True)
+def intern_config(header, states, sets, n, accepts, cost):  # type: ignore[no-untyped-def]
+    """The number of the configuration of `n` pairs, which must be sorted by state."""
+    start, pool = i32(header, _CONFIG_START), i32(header, _CONFIG_POOL)
+    accepting, table = i32(header, _CONFIG_ACCEPTS), i32(header, _CONFIG_HASH)
+    size = len(table) - 1
+    h = 37 + accepts
+    for k in range(n):
+        h = _mix(_mix(h, states[k]), sets[k])
+    i = h & size
+    while table[i] > 0:
+        c = table[i] - 1
+        if start[c + 1] - start[c] == 2 * n and accepting[c] == accepts:
+            equal = True
+            at = start[c]
+            for k in range(n):
+                if pool[at + 2 * k] != states[k] or pool[at + 2 * k + 1] != sets[k]:
+                    equal = False
+                    break
+            if equal:
+                return c
+        i = (i + 1) & size
+    count = i32(header, _COUNT)
+    c, used = count[_CONFIGS], count[_CONFIG_ITEMS]
+    if c + 2 > len(start) - 1 or used + 2 * n > len(pool):
+        return GROW
+    for k in range(n):
+        pool[used + 2 * k] = states[k]
+        pool[used + 2 * k + 1] = sets[k]
+    start[c + 1] = used + 2 * n
+    accepting[c] = accepts
+    i32(header, _CONFIG_COST)[c] = cost
+    table[i] = c + 1
+    count[_CONFIGS] = c + 1
+    count[_CONFIG_ITEMS] = used + 2 * n
+    return c
+
+
+@njit(cache=True)
+def rehash(header, which):  # type: ignore[no-untyped-def]
+    """Fill an emptied hash table again after it has grown. which: 0 frames, 1 sets, 2 configs,
+    3 member sets."""
+    count = i32(header, _COUNT)
+    if which == 0:
+        table = i32(header, _FRAME_HASH)
+        returns, registers = i32(header, _FRAME_RETURN), i32(header, _FRAME_REGISTER)
+        parent = i32(header, _FRAME_PARENTS)
+        for f in range(1, count[_FRAMES]):
+            h = _mix(_mix(_mix(17, returns[f]), registers[f]), parent[f])
+            _place(table, h, f)
+    elif which == 1:
+        table = i32(header, _SET_HASH)
+        start, pool = i32(header, _SET_START), i32(header, _SET_POOL)
+        for s in range(1, count[_SETS]):
+            h = 29
+            for k in range(start[s], start[s + 1]):
+                h = _mix(h, pool[k])
+            _place(table, h, s)
+    elif which == 2:
+        table = i32(header, _CONFIG_HASH)
+        start, pool = i32(header, _CONFIG_START), i32(header, _CONFIG_POOL)
+        accepting = i32(header, _CONFIG_ACCEPTS)
+        for c in range(2, count[_CONFIGS]):
+            h = 37 + accepting[c]
+            for k in range(start[c], start[c + 1]):
+                h = _mix(h, pool[k])
+            _place(table, h, c)
+    else:
+        table = i32(header, _BITS_HASH)
+        bits, words = u32(header, _BITS_POOL), count[_BITS_WORDS]
+        for row in range(count[_BITS]):
+            h = 31
+            for w in range(words):
+                h = _mix(h, bits[row * words + w])
+            _place(table, h, row)
+
+
+@njit(cache=True)
+def _place(table, h, number):  # type: ignore[no-untyped-def]
+    size = len(table) - 1
+    i = h & size
+    while table[i] > 0:
+        i = (i + 1) & size
+    table[i] = number + 1

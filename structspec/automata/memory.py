@@ -1,0 +1,182 @@
+"""Run-time memory of a pushdown automaton: growable arrays behind one header.
+
+Kernels take a single argument, `header`: an int64 array that holds the address and length of
+every array. Passing thirty arrays costs more than many kernels themselves; one array does not.
+Arrays grow here, in Python: a kernel that runs out of room returns `GROW`, the owner calls
+`Memory.grow` and repeats the call. Kernels are written so that a repeated call is harmless.
+
+Invariants: arrays are owned by `Memory` and never shared; `header` is rewritten whenever an array
+moves. Sibling: `pushdown`, whose kernels are the only readers.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numba import carray, njit, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+
+class Slot(IntEnum):
+    """Positions of the arrays in the header (address at 2·slot, length at 2·slot + 1)."""
+
+    # the network and its costs (read only)
+    CLASS_OF = 0
+    EDGE_START = 1
+    EDGE_CLASS = 2
+    EDGE_TARGET = 3
+    CALL_START = 4
+    CALL_ENTRY = 5
+    CALL_TARGET = 6
+    CALL_TAIL = 7
+    CALL_REGISTER = 8
+    CALL_COST = 9
+    OP_START = 10
+    OP_KIND = 11
+    OP_ARGUMENT = 12
+    OP_FIRST = 13
+    OP_SECOND = 14
+    FINAL = 15
+    KIND = 16
+    DATA = 17
+    RANK = 18
+    BASE = 19
+    LOOP_MIN = 20
+    LOOP_MAX = 21
+    LOOP_COPY = 22
+    MEMBERS_START = 23
+    MEMBERS_ANY = 24
+    MEMBERS_SEPARATOR = 25
+    REACH_START = 26
+    REACH_MEMBER = 27
+    REACH_COST = 28
+    MEMBER_REQUIRED = 29
+    MEMBER_REPEATABLE = 30
+    MEMBER_VALUE = 31
+    MEMBER_KEY = 32
+    MEMBER_NEXT = 33
+    MEMBER_REST = 34
+    MEMBER_TOTAL = 35
+    # interned objects (growable)
+    FRAME_RETURN = 36
+    FRAME_REGISTER = 37
+    FRAME_PARENTS = 38
+    FRAME_COST = 39
+    FRAME_HASH = 40
+    SET_START = 41
+    SET_ITEMS = 42
+    SET_HASH = 43
+    CONFIG_START = 44
+    CONFIG_ITEMS = 45
+    CONFIG_ACCEPTS = 46
+    CONFIG_COST = 47
+    CONFIG_HASH = 48
+    NEXT = 49
+    BITS = 50
+    BITS_HASH = 51
+    # counters and scratch
+    COUNT = 52
+    QUEUE_STATE = 53
+    QUEUE_SET = 54
+    LIVE_STATE = 55
+    LIVE_SET = 56
+    LIVE_DONE = 57
+    SCRATCH_A = 58
+    SCRATCH_B = 59
+    EDGE_PRIMARY = 60
+    CONFIG_UNIFORM = 61
+
+
+class Count(IntEnum):
+    """Positions in the array of counters."""
+
+    FRAMES = 0
+    SETS = 1
+    SET_ITEMS = 2
+    CONFIGS = 3
+    CONFIG_ITEMS = 4
+    BITS = 5
+    BITS_WORDS = 6
+    CLASSES = 7
+    STEPS = 8
+
+
+#: Kernel results below zero.
+GROW, OVERFLOW = -1, -2
+
+
+@intrinsic
+def _pointer_i32(typingctx, address):  # type: ignore[no-untyped-def]
+    return _pointer(types.int32)
+
+
+@intrinsic
+def _pointer_u8(typingctx, address):  # type: ignore[no-untyped-def]
+    return _pointer(types.uint8)
+
+
+@intrinsic
+def _pointer_u32(typingctx, address):  # type: ignore[no-untyped-def]
+    return _pointer(types.uint32)
+
+
+def _pointer(element: Any) -> Any:
+    signature = types.CPointer(element)(types.int64)
+
+    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+        return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
+
+    return signature, codegen
+
+
+@njit(cache=True)
+def i32(header, slot):  # type: ignore[no-untyped-def]
+    """The int32 array in a slot."""
+    return carray(_pointer_i32(header[2 * slot]), (header[2 * slot + 1],))
+
+
+@njit(cache=True)
+def u8(header, slot):  # type: ignore[no-untyped-def]
+    """The uint8 array in a slot."""
+    return carray(_pointer_u8(header[2 * slot]), (header[2 * slot + 1],))
+
+
+@njit(cache=True)
+def u32(header, slot):  # type: ignore[no-untyped-def]
+    """The uint32 array in a slot."""
+    return carray(_pointer_u32(header[2 * slot]), (header[2 * slot + 1],))
+
+
+class Memory:
+    """The arrays and the header. `header` may be passed to kernels at any time."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[Slot, NDArray[Any]] = {}
+        self.header: NDArray[np.int64] = np.zeros(2 * (max(Slot) + 1), np.int64)
+
+    def put(self, slot: Slot, array: NDArray[Any]) -> None:
+        """Store an array (made contiguous) in a slot."""
+        array = np.ascontiguousarray(array)
+        self._arrays[slot] = array
+        self.header[2 * slot] = array.ctypes.data
+        self.header[2 * slot + 1] = array.size
+
+    def get(self, slot: Slot) -> NDArray[Any]:
+        """The array in a slot."""
+        return self._arrays[slot]
+
+    def enlarge(self, slot: Slot, size: int) -> None:
+        """Give the array in a slot at least `size` elements, new ones zero."""
+        old = self._arrays[slot]
+        if old.size < size:
+            new = np.zeros(size, old.dtype)
+            new[: old.size] = old
+            self.put(slot, new)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes held by all arrays (reserved; untouched pages cost nothing)."""
+        return sum(array.nbytes for array in self._arrays.values())

@@ -1,0 +1,480 @@
+"""The lazily determinised pushdown automaton: one step of a configuration on one byte class.
+
+A configuration maps network states to sets of frames; a frame is where to return to, the register
+of the rule that is running, and the set of frames below. Pushes to the same rule share their
+parents, so ambiguous grammars stay polynomial. Configurations are numbers, and
+`NEXT[configuration, class]` is filled on demand: a step that has been taken costs one look-up.
+
+A step has three phases (INVARIANT: no rule is entered and left without a byte):
+1. bytes, then operations and pops, in any order (they distribute over unions of sets);
+2. calls in rank order, so that a rule's frame set is complete before its own calls are made;
+3. what cannot be finished (`costs`) is dropped, the rest is interned.
+
+Sources: M. Tomita, "Efficient parsing for natural language", 1986 (graph-structured stacks);
+A. Cox, "Regular expression matching can be simple and fast", 2007 (lazy determinisation).
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from structspec.automata.costs import UNREACHABLE
+from structspec.automata.interning import (
+    has_bit,
+    intern_config,
+    intern_frame,
+    intern_set,
+    union_sets,
+    with_bit,
+)
+from structspec.automata.memory import GROW, OVERFLOW, Count, Slot, i32
+
+#: Reserved configuration numbers.
+UNKNOWN, DEAD = 0, 1
+
+_CLASS_OF, _NEXT, _COUNT = int(Slot.CLASS_OF), int(Slot.NEXT), int(Slot.COUNT)
+_EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
+_EDGE_TARGET = int(Slot.EDGE_TARGET)
+_CALL_START, _CALL_ENTRY = int(Slot.CALL_START), int(Slot.CALL_ENTRY)
+_CALL_TARGET, _CALL_TAIL, _CALL_COST = (
+    int(Slot.CALL_TARGET),
+    int(Slot.CALL_TAIL),
+    int(Slot.CALL_COST),
+)
+_OP_START, _OP_KIND, _OP_ARGUMENT = int(Slot.OP_START), int(Slot.OP_KIND), int(Slot.OP_ARGUMENT)
+_OP_FIRST, _OP_SECOND = int(Slot.OP_FIRST), int(Slot.OP_SECOND)
+_FINAL, _KIND, _DATA, _RANK, _BASE = (
+    int(Slot.FINAL),
+    int(Slot.KIND),
+    int(Slot.DATA),
+    int(Slot.RANK),
+    int(Slot.BASE),
+)
+_LOOP_MIN, _LOOP_MAX, _LOOP_COPY = int(Slot.LOOP_MIN), int(Slot.LOOP_MAX), int(Slot.LOOP_COPY)
+_MEMBERS_START, _MEMBERS_ANY = int(Slot.MEMBERS_START), int(Slot.MEMBERS_ANY)
+_MEMBERS_SEPARATOR = int(Slot.MEMBERS_SEPARATOR)
+_REACH_START, _REACH_MEMBER = int(Slot.REACH_START), int(Slot.REACH_MEMBER)
+_REACH_COST = int(Slot.REACH_COST)
+_REQUIRED, _REPEATABLE = int(Slot.MEMBER_REQUIRED), int(Slot.MEMBER_REPEATABLE)
+_VALUE, _KEY, _NEXT_REQUIRED = int(Slot.MEMBER_VALUE), int(Slot.MEMBER_KEY), int(Slot.MEMBER_NEXT)
+_REST, _TOTAL = int(Slot.MEMBER_REST), int(Slot.MEMBER_TOTAL)
+_FRAME_RETURN, _FRAME_REGISTER = int(Slot.FRAME_RETURN), int(Slot.FRAME_REGISTER)
+_FRAME_PARENTS, _FRAME_COST = int(Slot.FRAME_PARENTS), int(Slot.FRAME_COST)
+_SET_START, _SET_ITEMS = int(Slot.SET_START), int(Slot.SET_ITEMS)
+_CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
+_CONFIG_ACCEPTS = int(Slot.CONFIG_ACCEPTS)
+_QUEUE_STATE, _QUEUE_SET = int(Slot.QUEUE_STATE), int(Slot.QUEUE_SET)
+_LIVE_STATE, _LIVE_SET, _LIVE_DONE = (
+    int(Slot.LIVE_STATE),
+    int(Slot.LIVE_SET),
+    int(Slot.LIVE_DONE),
+)
+_SCRATCH_A, _CLASSES, _STEPS = int(Slot.SCRATCH_A), int(Count.CLASSES), int(Count.STEPS)
+
+
+@njit(cache=True)
+def step(header, config, byte_class):  # type: ignore[no-untyped-def]
+    """The configuration after one byte of the class: a number, `DEAD`, or a negative code."""
+    count = i32(header, _COUNT)
+    table = i32(header, _NEXT)
+    cell = config * count[_CLASSES] + byte_class
+    known = table[cell]
+    if known != UNKNOWN:
+        return known
+    count[_STEPS] += 1
+    start, items = i32(header, _CONFIG_START), i32(header, _CONFIG_ITEMS)
+    edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
+    edge_target = i32(header, _EDGE_TARGET)
+    queue_state, queue_set = i32(header, _QUEUE_STATE), i32(header, _QUEUE_SET)
+    n = 0
+    for i in range(start[config], start[config + 1], 2):
+        state = items[i]
+        lo, hi = edge_start[state], edge_start[state + 1]
+        while lo < hi:
+            mid = (lo + hi) >> 1
+            if edge_class[mid] < byte_class:
+                lo = mid + 1
+            else:
+                hi = mid
+        if lo < edge_start[state + 1] and edge_class[lo] == byte_class:
+            if n == len(queue_state):
+                return OVERFLOW
+            queue_state[n] = edge_target[lo]
+            queue_set[n] = items[i + 1]
+            n += 1
+    result = DEAD
+    if n:
+        result = _close(header, n)
+        if result < 0:
+            return result
+        table = i32(header, _NEXT)
+    table[cell] = result
+    return result
+
+
+@njit(cache=True)
+def begin(header, entry, nullable):  # type: ignore[no-untyped-def]
+    """The start configuration: the start rule entered with the bottom frame."""
+    i32(header, _LIVE_STATE)[0] = entry
+    i32(header, _LIVE_SET)[0] = 1
+    return _finish(header, 1, nullable)
+
+
+@njit(cache=True)
+def _close(header, n):  # type: ignore[no-untyped-def]
+    """Phase 1: operations and pops of the queue's first n pairs; then the other phases."""
+    queue_state, queue_set = i32(header, _QUEUE_STATE), i32(header, _QUEUE_SET)
+    live_state, live_set = i32(header, _LIVE_STATE), i32(header, _LIVE_SET)
+    edge_start, call_start = i32(header, _EDGE_START), i32(header, _CALL_START)
+    op_start, final = i32(header, _OP_START), i32(header, _FINAL)
+    op_first, op_second = i32(header, _OP_FIRST), i32(header, _OP_SECOND)
+    returns, parents = i32(header, _FRAME_RETURN), i32(header, _FRAME_PARENTS)
+    set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
+    live = 0
+    accepts = 0
+    i = 0
+    while i < n:
+        state, frames = queue_state[i], queue_set[i]
+        i += 1
+        for op in range(op_start[state], op_start[state + 1]):
+            for second in range(2):
+                target = op_second[op] if second else op_first[op]
+                if target < 0:
+                    continue
+                result = _operate(header, op, second, frames)
+                if result < 0:
+                    return result
+                if result > 0:
+                    n = _enqueue(queue_state, queue_set, n, target, result)
+                    if n < 0:
+                        return n
+        if final[state]:
+            for k in range(set_start[frames], set_start[frames + 1]):
+                frame = set_items[k]
+                if returns[frame] < 0:
+                    accepts = 1
+                else:
+                    n = _enqueue(queue_state, queue_set, n, returns[frame], parents[frame])
+                    if n < 0:
+                        return n
+        if edge_start[state + 1] > edge_start[state] or call_start[state + 1] > call_start[state]:
+            live = _add_live(header, live_state, live_set, live, state, frames)
+            if live < 0:
+                return live
+    return _finish(header, live, accepts)
+
+
+@njit(cache=True)
+def _finish(header, live, accepts):  # type: ignore[no-untyped-def]
+    """Phases 2 and 3: calls in rank order, then pruning and interning of the live pairs."""
+    live_state, live_set = i32(header, _LIVE_STATE), i32(header, _LIVE_SET)
+    done = i32(header, _LIVE_DONE)
+    call_start, call_entry = i32(header, _CALL_START), i32(header, _CALL_ENTRY)
+    call_target, call_tail = i32(header, _CALL_TARGET), i32(header, _CALL_TAIL)
+    call_cost, rank = i32(header, _CALL_COST), i32(header, _RANK)
+    scratch = i32(header, _SCRATCH_A)
+    for i in range(live):
+        done[i] = 0
+    while True:
+        chosen = -1
+        for i in range(live):
+            if not done[i] and (chosen < 0 or rank[live_state[i]] < rank[live_state[chosen]]):
+                chosen = i
+        if chosen < 0:
+            break
+        done[chosen] = 1
+        state, frames = live_state[chosen], live_set[chosen]
+        for c in range(call_start[state], call_start[state + 1]):
+            if call_cost[c] >= UNREACHABLE:
+                continue
+            pushed = frames
+            if not call_tail[c]:
+                after = _cost_after(header, call_target[c], frames)
+                if after >= UNREACHABLE:
+                    continue
+                frame = intern_frame(header, call_target[c], 0, frames, after)
+                if frame < 0:
+                    return frame
+                scratch[0] = frame
+                pushed = intern_set(header, scratch, 1)
+                if pushed < 0:
+                    return pushed
+            before = live
+            live = _add_live(header, live_state, live_set, live, call_entry[c], pushed)
+            if live < 0:
+                return live
+            if live > before:
+                done[before] = 0
+    edge_start = i32(header, _EDGE_START)
+    kept = 0
+    cost = 0 if accepts else UNREACHABLE
+    for i in range(live):
+        state = live_state[i]
+        if edge_start[state + 1] == edge_start[state]:
+            continue
+        frames = _prune(header, state, live_set[i])
+        if frames < 0:
+            return frames
+        if frames == 0:
+            continue
+        cost = min(cost, _cost_after(header, state, frames))
+        # insertion sort by state: configurations have few pairs
+        k = kept
+        while k > 0 and live_state[k - 1] > state:
+            live_state[k] = live_state[k - 1]
+            live_set[k] = live_set[k - 1]
+            k -= 1
+        live_state[k] = state
+        live_set[k] = frames
+        kept += 1
+    if kept == 0 and not accepts:
+        return DEAD
+    return intern_config(header, live_state, live_set, kept, accepts, cost)
+
+
+@njit(cache=True)
+def _enqueue(queue_state, queue_set, n, state, frames):  # type: ignore[no-untyped-def]
+    for i in range(n):
+        if queue_state[i] == state and queue_set[i] == frames:
+            return n
+    if n == len(queue_state):
+        return OVERFLOW
+    queue_state[n] = state
+    queue_set[n] = frames
+    return n + 1
+
+
+@njit(cache=True)
+def _add_live(header, live_state, live_set, live, state, frames):  # type: ignore[no-untyped-def]
+    for i in range(live):
+        if live_state[i] == state:
+            merged = union_sets(header, live_set[i], frames)
+            if merged < 0:
+                return merged
+            live_set[i] = merged
+            return live
+    if live == len(live_state):
+        return OVERFLOW
+    live_state[live] = state
+    live_set[live] = frames
+    return live + 1
+
+
+@njit(cache=True)
+def _operate(header, op, second, frames):  # type: ignore[no-untyped-def]
+    """The frames with which an operation reaches its first or second target (set 0: none)."""
+    registers, returns = i32(header, _FRAME_REGISTER), i32(header, _FRAME_RETURN)
+    parents, costs = i32(header, _FRAME_PARENTS), i32(header, _FRAME_COST)
+    set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
+    out = i32(header, _SCRATCH_A)
+    kind, argument = i32(header, _OP_KIND)[op], i32(header, _OP_ARGUMENT)[op]
+    if set_start[frames + 1] - set_start[frames] > len(out):
+        return OVERFLOW
+    n = 0
+    for k in range(set_start[frames], set_start[frames + 1]):
+        frame = set_items[k]
+        register = registers[frame]
+        if kind == 0:  # count
+            register = _counted(header, argument, register, second)
+        elif kind == 1:  # member
+            register = _member_written(header, op, argument, register)
+            if register == GROW:
+                return GROW
+        elif not _may_follow(header, argument, register, second):
+            register = -2
+        if register == -2:
+            continue
+        changed = frame
+        if register != registers[frame]:
+            changed = intern_frame(header, returns[frame], register, parents[frame], costs[frame])
+            if changed < 0:
+                return changed
+        i = n  # keep `out` sorted and free of duplicates
+        while i > 0 and out[i - 1] > changed:
+            i -= 1
+        if i > 0 and out[i - 1] == changed:
+            continue
+        for j in range(n, i, -1):
+            out[j] = out[j - 1]
+        out[i] = changed
+        n += 1
+    return intern_set(header, out, n)
+
+
+@njit(cache=True)
+def _counted(header, loop, register, again):  # type: ignore[no-untyped-def]
+    """The register after one more copy, or −2 if it may not leave (or go round again)."""
+    least, most = i32(header, _LOOP_MIN)[loop], i32(header, _LOOP_MAX)[loop]
+    register += 1
+    if again:
+        if most >= 0 and register >= most:
+            return -2
+    elif register < least:
+        return -2
+    # Without an upper limit a count beyond the lower one says nothing more.
+    return min(register, least) if most < 0 else register
+
+
+@njit(cache=True)
+def _member_written(header, op, k, register):  # type: ignore[no-untyped-def]
+    """The register after member k of the list that operation `op` belongs to; −2: not allowed."""
+    data = i32(header, _DATA)
+    m = data[i32(header, _OP_FIRST)[op]]
+    first = i32(header, _MEMBERS_START)[m] + k
+    repeatable = i32(header, _REPEATABLE)[first]
+    if i32(header, _MEMBERS_ANY)[m]:
+        if repeatable:
+            return register
+        if has_bit(header, register, k):
+            return -2
+        return with_bit(header, register, k)
+    if k < register or k > i32(header, _NEXT_REQUIRED)[first - k + register]:
+        return -2
+    return k if repeatable else k + 1
+
+
+@njit(cache=True)
+def _may_follow(header, m, register, more):  # type: ignore[no-untyped-def]
+    """After a member: whether the list may end, or (more) another member may follow."""
+    if more:
+        separator = i32(header, _MEMBERS_SEPARATOR)[m]
+        return _key_cost(header, separator, m, register) < UNREACHABLE
+    begin_, last = _slots(header, m)
+    if i32(header, _MEMBERS_ANY)[m]:
+        required = i32(header, _REQUIRED)
+        for k in range(begin_, last):
+            if required[k] and not has_bit(header, register, k - begin_):
+                return False
+        return True
+    return i32(header, _NEXT_REQUIRED)[begin_ + register] == last - begin_
+
+
+@njit(cache=True)
+def _slots(header, m):  # type: ignore[no-untyped-def]
+    start = i32(header, _MEMBERS_START)
+    return start[m], start[m + 1] - 1
+
+
+@njit(cache=True)
+def _key_cost(header, state, m, register):  # type: ignore[no-untyped-def]
+    """Cost from a key state to the end of the members list."""
+    reach_start, reach_member = i32(header, _REACH_START), i32(header, _REACH_MEMBER)
+    reach_cost = i32(header, _REACH_COST)
+    begin_, _ = _slots(header, m)
+    best = UNREACHABLE
+    if i32(header, _MEMBERS_ANY)[m]:
+        required, value, key = i32(header, _REQUIRED), i32(header, _VALUE), i32(header, _KEY)
+        repeatable = i32(header, _REPEATABLE)
+        owed = _owed(header, m, register)
+        if owed >= UNREACHABLE:
+            return UNREACHABLE
+        for i in range(reach_start[state], reach_start[state + 1]):
+            k = reach_member[i]
+            slot = begin_ + k
+            if not repeatable[slot] and has_bit(header, register, k):
+                continue
+            rest = owed
+            if required[slot]:
+                rest -= key[slot] + value[slot]
+            best = min(best, reach_cost[i] + value[slot] + rest)
+        return best
+    limit = i32(header, _NEXT_REQUIRED)[begin_ + register]
+    total = i32(header, _TOTAL)
+    lo, hi = reach_start[state], reach_start[state + 1]
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if reach_member[mid] < register:
+            lo = mid + 1
+        else:
+            hi = mid
+    for i in range(lo, reach_start[state + 1]):
+        if reach_member[i] > limit:
+            break
+        best = min(best, reach_cost[i] + total[begin_ + reach_member[i]])
+    return best
+
+
+@njit(cache=True)
+def _owed(header, m, register):  # type: ignore[no-untyped-def]
+    """Cost of the required members that a member set lacks."""
+    required, value, key = i32(header, _REQUIRED), i32(header, _VALUE), i32(header, _KEY)
+    begin_, last = _slots(header, m)
+    owed = 0
+    for slot in range(begin_, last):
+        if required[slot] and not has_bit(header, register, slot - begin_):
+            owed += key[slot] + value[slot]
+            if owed >= UNREACHABLE:
+                return UNREACHABLE
+    return owed
+
+
+@njit(cache=True)
+def _cost(header, state, register):  # type: ignore[no-untyped-def]
+    """Cost from a state to the end of its rule (`costs` has the formulas)."""
+    kind = i32(header, _KIND)[state]
+    if kind == 3:
+        return _key_cost(header, state, i32(header, _DATA)[state], register)
+    base = i32(header, _BASE)[state]
+    if kind == 0 or base >= UNREACHABLE:
+        return base
+    data = i32(header, _DATA)[state]
+    if kind == 1:
+        missing = max(0, i32(header, _LOOP_MIN)[data] - register - 1)
+        if missing == 0:
+            return base
+        return min(UNREACHABLE, base + missing * i32(header, _LOOP_COPY)[data])
+    if i32(header, _MEMBERS_ANY)[data]:
+        rest = _owed(header, data, register)
+    else:
+        rest = i32(header, _REST)[_slots(header, data)[0] + register]
+    return min(UNREACHABLE, base + rest)
+
+
+@njit(cache=True)
+def _cost_after(header, state, frames):  # type: ignore[no-untyped-def]
+    """Cost from a state to the end of the whole text, over all frames it may run under."""
+    set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
+    registers, costs = i32(header, _FRAME_REGISTER), i32(header, _FRAME_COST)
+    kind = i32(header, _KIND)[state]
+    best = UNREACHABLE
+    for k in range(set_start[frames], set_start[frames + 1]):
+        frame = set_items[k]
+        here = i32(header, _BASE)[state] if kind == 0 else _cost(header, state, registers[frame])
+        best = min(best, here + costs[frame])
+    return best
+
+
+@njit(cache=True)
+def _prune(header, state, frames):  # type: ignore[no-untyped-def]
+    """The frames under which the state can still be finished."""
+    kind = i32(header, _KIND)[state]
+    if kind <= 1:
+        return frames if i32(header, _BASE)[state] < UNREACHABLE else 0
+    set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
+    registers = i32(header, _FRAME_REGISTER)
+    out = i32(header, _SCRATCH_A)
+    n = 0
+    total = set_start[frames + 1] - set_start[frames]
+    if total > len(out):
+        return OVERFLOW
+    for k in range(set_start[frames], set_start[frames + 1]):
+        if _cost(header, state, registers[set_items[k]]) < UNREACHABLE:
+            out[n] = set_items[k]
+            n += 1
+    return frames if n == total else intern_set(header, out, n)
+
+
+@njit(cache=True)
+def run(header, config, data):  # type: ignore[no-untyped-def]
+    """Advance over the bytes of `data` (uint8[n]).
+
+    Returns (configuration, bytes consumed): `DEAD` after the first byte that does not fit, or a
+    negative code with the configuration before that byte unchanged in the cache.
+    """
+    classes = i32(header, _CLASS_OF)
+    for i in range(len(data)):
+        following = step(header, config, classes[data[i]])
+        if following <= DEAD:
+            return following, i
+        config = following
+    return config, len(data)

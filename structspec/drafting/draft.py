@@ -1,0 +1,197 @@
+"""`Draft`: tokens proposed ahead of the target, and the interface of whatever proposes them.
+
+Owns the seam between the decoding loop and its drafts. A `DraftSource` is a reusable recipe; its
+`begin` makes a `Drafter`, which lives for one request and may remember what it has seen.
+
+Invariants
+- every drafted token is legal: `tokens[i]` is a bit of `masks[i]`, which is `mask(s_i, left - i)`
+  of the state before it, and `states[i]` is the state behind it;
+- an end token is never drafted: where only the end is legal the loop ends without a forward;
+- `q is None` says that the draft is a deterministic function of the text so far (one-hot): then
+  cutting it anywhere keeps the output's law. With `q` [L, V] the tokens were *sampled* from those
+  rows, masked and renormalised, and dropping any of them because of its value would bias the text.
+
+Cost: a mask and a transition per drafted token; a repeated state is a look-up.
+
+Sibling: `structspec.verification` decides what is kept.
+
+Example::
+
+    builder = DraftBuilder(constraint, state, left=20)
+    builder.extend(vocab.encode(b'{"name": "'))     # stops at the first illegal token
+    draft = builder.build()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from structspec.vocab import Vocabulary
+
+__all__ = [
+    "ConstraintLike",
+    "Draft",
+    "DraftBuilder",
+    "DraftSource",
+    "Drafter",
+    "Mask",
+    "is_set",
+    "single_token",
+]
+
+Mask = NDArray[np.uint32]
+"""Packed mask row, [ceil(V / 32)]; bit i % 32 of word i // 32 is token i."""
+
+
+class ConstraintLike(Protocol):
+    """What drafting and decoding need of a `Constraint`."""
+
+    @property
+    def start(self) -> int:
+        """The state before any token."""
+        ...
+
+    @property
+    def vocab(self) -> Vocabulary:
+        """The vocabulary that it is bound to."""
+        ...
+
+    def mask(self, state: int, left: int | None = None) -> Mask:
+        """The legal tokens, given the tokens left in the budget."""
+        ...
+
+    def advance(self, state: int, token: int) -> int:
+        """The state behind a token."""
+        ...
+
+    def accepting(self, state: int) -> bool:
+        """Whether the text may end here."""
+        ...
+
+    def forced(self, state: int) -> bytes:
+        """Bytes that every continuation starts with."""
+        ...
+
+    def suggest(self, state: int) -> bytes:
+        """Bytes that all continuations share up to spelling."""
+        ...
+
+    def distance(self, state: int) -> int:
+        """Certified bound on the tokens to a complete text."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A chain of proposed tokens with the states and masks along it.
+
+    `tokens` [L]; `states` [L], behind each token; `masks` L packed rows, before each token; `q`
+    the law that each token was sampled from, torch [L, V], or None for a deterministic draft.
+    """
+
+    tokens: tuple[int, ...] = ()
+    states: tuple[int, ...] = ()
+    masks: tuple[Mask, ...] = ()
+    q: Any = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class DraftBuilder:
+    """Walks the automaton from `state`, collecting legal tokens; refuses all others.
+
+    `left` is the token budget before the first drafted token, `limit` the most tokens to collect.
+    """
+
+    def __init__(
+        self, constraint: ConstraintLike, state: int, left: int, limit: int | None = None
+    ) -> None:
+        self.constraint = constraint
+        self.state = state
+        self.left = left
+        self.room = left if limit is None else min(left, limit)
+        self.tokens: list[int] = []
+        self._states: list[int] = []
+        self._masks: list[Mask] = []
+        self._mask: Mask | None = None
+        self._ends = frozenset(constraint.vocab.eos_ids)
+
+    @property
+    def mask(self) -> Mask:
+        """The legal tokens at the draft's end, under the budget that is left there."""
+        if self._mask is None:
+            self._mask = self.constraint.mask(self.state, self.left)
+        return self._mask
+
+    def add(self, token: int) -> bool:
+        """Append `token` if it is legal, no end token, and there is room; say whether."""
+        if not self.room or token in self._ends or not is_set(self.mask, token):
+            return False
+        self._masks.append(self.mask)
+        self.state = self.constraint.advance(self.state, token)
+        self._states.append(self.state)
+        self.tokens.append(token)
+        self._mask = None
+        self.left -= 1
+        self.room -= 1
+        return True
+
+    def extend(self, tokens: Iterable[int]) -> int:
+        """Append tokens up to the first one that is refused; return how many went in."""
+        count = 0
+        for token in tokens:
+            if not self.add(token):
+                break
+            count += 1
+        return count
+
+    def build(self, q: Any = None) -> Draft:
+        """The finished draft; `q` [L, V] for sampled tokens."""
+        return Draft(tuple(self.tokens), tuple(self._states), tuple(self._masks), q)
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    """Proposes tokens for one request."""
+
+    def propose(self, state: int, context: Sequence[int], left: int) -> Draft:
+        """A draft behind `context` (prompt and output ids), whose state is `state`.
+
+        `left` is the token budget before the next token; it is at least 1. May be empty.
+        """
+        ...
+
+    def observe(self, draft: Draft, accepted: int) -> None:
+        """Learn that the first `accepted` tokens of `draft` were kept."""
+        ...
+
+
+@runtime_checkable
+class DraftSource(Protocol):
+    """A recipe for drafts, shareable between requests and threads."""
+
+    def begin(self, constraint: ConstraintLike, prompt: Sequence[int]) -> Drafter:
+        """A drafter for one request."""
+        ...
+
+
+def is_set(mask: Mask, token: int) -> bool:
+    """Whether `token` is in the packed mask; ids beyond it are not."""
+    word = token >> 5
+    return 0 <= word < mask.shape[0] and bool((int(mask[word]) >> (token & 31)) & 1)
+
+
+def single_token(mask: Mask) -> int | None:
+    """The only token in a packed mask, None if there is none or more than one."""
+    words = np.flatnonzero(mask)
+    if words.size != 1:
+        return None
+    bits = int(mask[words[0]])
+    return None if bits & (bits - 1) else int(words[0]) * 32 + bits.bit_length() - 1

@@ -1,0 +1,289 @@
+"""Reading a schema document: JSON text or Python values, the dialect, the references.
+
+Owns the way from what the caller gives to a `Document`: plain values in which every number is an
+`int` (if integral, so ``1.0`` is 1) or an exact `Decimal`, floats being read by their shortest
+repr. References go through the `referencing` library; nothing is fetched, other documents come
+from `SchemaOptions.resources`.
+
+Invariants: no value is a float; all object keys are strings; lone surrogate pairs in strings are
+joined. Cost: linear; nothing here recurses, so nesting is limited by the JSON parser alone.
+
+Example::
+
+    >>> from structspec.frontends.jsonschema.load import load
+    >>> from structspec.frontends.jsonschema.options import SchemaOptions
+    >>> load('{"const": 2.0}', SchemaOptions()).root
+    {'const': 2}
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from jsonschema_specifications import REGISTRY
+from referencing import Resource, Specification
+from referencing._core import Resolver
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
+
+from structspec.errors import SchemaError, UnsupportedFeature
+from structspec.frontends.jsonschema.keywords import Draft
+from structspec.frontends.jsonschema.options import SchemaOptions
+
+__all__ = [
+    "Document",
+    "Target",
+    "base_uri",
+    "draft_of",
+    "escape",
+    "load",
+    "plain",
+    "specification_of",
+]
+
+_DRAFTS: dict[str, Draft] = {
+    "json-schema.org/draft-04/schema": 4,
+    "json-schema.org/draft-06/schema": 6,
+    "json-schema.org/draft-07/schema": 7,
+    "json-schema.org/draft/2019-09/schema": 2019,
+    "json-schema.org/draft/2020-12/schema": 2020,
+}
+_SPECIFICATIONS: dict[Draft, Specification[Any]] = {
+    4: DRAFT4,
+    6: DRAFT6,
+    7: DRAFT7,
+    2019: DRAFT201909,
+    2020: DRAFT202012,
+}
+
+# A number such as 1e999999999 is short to write and endless to spell out.
+_MOST_DIGITS = 4096
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a reference leads: the schema, its resolver and a pointer for messages."""
+
+    schema: Any
+    resolver: Resolver[Any]
+    pointer: str
+    same_document: bool
+
+
+@dataclass(frozen=True)
+class Document:
+    """A loaded schema with its draft and the resolver of its root."""
+
+    root: Any
+    draft: Draft
+    resolver: Resolver[Any]
+    uri: str
+
+    def follow(self, reference: str, resolver: Resolver[Any], pointer: str, keyword: str) -> Target:
+        """Resolve `reference` as found at `pointer`. Raises SchemaError if it leads nowhere."""
+        try:
+            resolved = resolver.lookup(reference)
+        except (Unresolvable, LookupError, ValueError, TypeError, AttributeError) as error:
+            remedy = (
+                "no such place in this document"
+                if reference.startswith("#")
+                else "nothing is fetched; pass the document as resources={uri: document}"
+            )
+            raise SchemaError(
+                f"'{keyword}' leads nowhere: {reference!r} ({remedy})", pointer=pointer
+            ) from error
+        absolute = urljoin(base_uri(resolver), reference)
+        base, fragment = urldefrag(absolute)
+        same = base == urldefrag(self.uri)[0]
+        place = unquote(fragment)
+        if not same or (place and not place.startswith("/")):
+            place = absolute
+        if not isinstance(resolved.contents, dict | bool):
+            kind = type(resolved.contents).__name__
+            raise SchemaError(
+                f"'{keyword}' leads to a {kind}, not to a schema: {reference!r}", pointer=pointer
+            )
+        return Target(resolved.contents, resolved.resolver, place, same)
+
+
+def base_uri(resolver: Resolver[Any]) -> str:
+    """The URI against which a resolver resolves (`referencing` keeps it in a private field)."""
+    return str(resolver._base_uri)
+
+
+def escape(segment: str) -> str:
+    """One segment of a JSON pointer, with ``~`` and ``/`` escaped."""
+    return segment.replace("~", "~0").replace("/", "~1")
+
+
+def draft_of(schema: Any, default: Draft, pointer: str) -> Draft:
+    """The draft that ``$schema`` names, else `default`. Raises UnsupportedFeature if unknown."""
+    uri = schema.get("$schema") if isinstance(schema, dict) else None
+    if uri is None:
+        return default
+    if not isinstance(uri, str):
+        raise SchemaError(f"'$schema' must be a string, not {uri!r}", pointer=pointer)
+    draft = _DRAFTS.get(_bare(uri))
+    if draft is None:
+        raise UnsupportedFeature(
+            "$schema",
+            pointer,
+            f"unknown dialect {uri!r}; the drafts 4, 6, 7, 2019-09 and 2020-12 are known",
+        )
+    return draft
+
+
+def specification_of(draft: Draft) -> Specification[Any]:
+    """The `referencing` specification of a draft."""
+    return _SPECIFICATIONS[draft]
+
+
+def load(schema: Any, options: SchemaOptions) -> Document:
+    """Read a schema. Raises SchemaError if it is none, with the place of the fault."""
+    default: Draft = 2020
+    if options.default_dialect is not None:
+        named = _DRAFTS.get(_bare(options.default_dialect))
+        if named is None:
+            known = ", ".join(f"https://{uri}" for uri in _DRAFTS)
+            raise SchemaError(
+                f"default_dialect={options.default_dialect!r} is not a known draft; "
+                f"use one of {known}"
+            )
+        default = named
+    root = _read(schema, "")
+    draft = draft_of(root, default, "")
+    if not isinstance(root, dict | bool) or (draft == 4 and isinstance(root, bool)):
+        raise SchemaError(
+            f"a schema is an object{'' if draft == 4 else ', true or false'}, "
+            f"not {type(root).__name__}",
+            pointer="",
+        )
+    resources = []
+    for uri, document in (options.resources or {}).items():
+        contents = _read(document, uri + "#")
+        specification = specification_of(draft_of(contents, draft, uri + "#"))
+        resources.append((uri, Resource(contents=contents, specification=specification)))
+    resource = Resource(contents=root, specification=specification_of(draft))
+    try:
+        resolver = REGISTRY.with_resources(resources).resolver_with_root(resource)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise SchemaError(f"the identifiers of the schema cannot be read: {error}") from error
+    return Document(root, draft, resolver, resource.id() or "")
+
+
+def _bare(uri: str) -> str:
+    """A dialect URI without scheme and empty fragment: both are often written differently."""
+    return uri.removesuffix("#").removeprefix("https://").removeprefix("http://")
+
+
+def _read(source: Any, pointer: str) -> Any:
+    if not isinstance(source, str):
+        return plain(source, pointer)
+    try:
+        value = json.loads(
+            source, parse_float=Decimal, parse_int=Decimal, parse_constant=_no_constant
+        )
+    except json.JSONDecodeError as error:
+        raise SchemaError(
+            f"the schema is not JSON: {error.msg}", line=error.lineno, column=error.colno
+        ) from error
+    except RecursionError as error:
+        raise SchemaError(
+            "the schema's JSON text is nested deeper than the JSON parser can read; "
+            "flatten it with $defs and $ref"
+        ) from error
+    return plain(value, pointer)
+
+
+def _no_constant(name: str) -> Any:
+    raise SchemaError(f"the schema is not JSON: {name} is not a JSON value")
+
+
+def plain(source: Any, pointer: str = "") -> Any:
+    """A copy of a JSON value whose numbers are ints and Decimals. Iterative, linear."""
+    box: list[Any] = [None]
+    # (where to store, under which key, the source value, its pointer as a linked list)
+    stack: list[tuple[Any, Any, Any, Any]] = [(box, 0, source, None)]
+    while stack:
+        holder, key, value, path = stack.pop()
+        if isinstance(value, Mapping):
+            made: dict[str, Any] = {}
+            holder[key] = made
+            for name in value:
+                if not isinstance(name, str):
+                    raise SchemaError(
+                        f"the key {name!r} is not a string", pointer=_join(pointer, path)
+                    )
+                made[_text(name)] = None
+            stack.extend((made, _text(name), item, (path, name)) for name, item in value.items())
+        elif isinstance(value, list | tuple):
+            items: list[Any] = [None] * len(value)
+            holder[key] = items
+            stack.extend((items, i, item, (path, str(i))) for i, item in enumerate(value))
+        else:
+            holder[key] = _scalar(value, pointer, path)
+    return box[0]
+
+
+def _scalar(value: Any, pointer: str, path: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, int):
+        if value.bit_length() > 3 * _MOST_DIGITS:
+            return _number(Decimal(value), pointer, path)
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise SchemaError(f"{value} is not a JSON number", pointer=_join(pointer, path))
+        value = Decimal(repr(value))
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise SchemaError(f"{value} is not a JSON number", pointer=_join(pointer, path))
+        return _number(value, pointer, path)
+    raise SchemaError(
+        f"a {type(value).__name__} is not a JSON value", pointer=_join(pointer, path)
+    )
+
+
+def _number(value: Decimal, pointer: str, path: Any) -> int | Decimal:
+    if not value:
+        return 0
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    if max(len(digits) + max(exponent, 0), -exponent) > _MOST_DIGITS:
+        raise UnsupportedFeature(
+            "number",
+            _join(pointer, path),
+            f"written out it has more than {_MOST_DIGITS} digits",
+        )
+    # Not Decimal.normalize: that rounds to the precision of the current context.
+    text = "".join(map(str, digits))
+    kept = text.rstrip("0")
+    exponent += len(text) - len(kept)
+    if exponent >= 0:
+        magnitude = int(Decimal((0, tuple(map(int, kept)), exponent)))
+        return -magnitude if sign else magnitude
+    return Decimal((sign, tuple(map(int, kept)), exponent))
+
+
+def _text(value: str) -> str:
+    """Join surrogate pairs: a pair spells one character, and only lone halves stay."""
+    if value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value):
+        return value
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _join(pointer: str, path: Any) -> str:
+    segments: list[str] = []
+    while path is not None:
+        path, segment = path
+        segments.append("/" + escape(segment))
+    return pointer + "".join(reversed(segments))

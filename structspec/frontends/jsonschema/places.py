@@ -1,0 +1,318 @@
+"""Subschemas as numbers, and the walk that checks them and reports on every keyword.
+
+An `Atlas` interns subschemas: equal ones (same content, same base URI if they hold references, same
+draft) share one number, so that equal schemas share one normal form and one grammar rule however
+often they are written. Content is compared bottom up through identifiers of contents, so interning
+a whole document is linear and never recurses.
+
+The walk visits every subschema occurrence of the document (and the targets of references outside
+the usual places), raises SchemaError on a keyword of the wrong shape, and records one report entry
+per keyword.
+
+Example::
+
+    >>> from structspec.frontends.jsonschema.load import load
+    >>> from structspec.frontends.jsonschema.options import SchemaOptions
+    >>> options = SchemaOptions()
+    >>> atlas = Atlas(load({"anyOf": [{"type": "null"}, {"type": "null"}]}, options), options)
+    >>> [entry.pointer for entry in atlas.report().for_keyword("type")]
+    ['/anyOf/0', '/anyOf/1']
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from referencing import Resource
+from referencing._core import Resolver
+
+from structspec.errors import SchemaError, UnsupportedFeature
+from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
+from structspec.frontends.jsonschema.keywords import (
+    FORMATS,
+    Draft,
+    Keyword,
+    hint,
+    keyword_of,
+    shape_fault,
+    subschemas,
+)
+from structspec.frontends.jsonschema.load import (
+    Document,
+    Target,
+    base_uri,
+    draft_of,
+    escape,
+    specification_of,
+)
+from structspec.frontends.jsonschema.options import SchemaOptions
+from structspec.report import Entry, Report, Status
+
+__all__ = ["Atlas", "Place"]
+
+_LOCATING = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One interned subschema: its first occurrence stands for all equal ones."""
+
+    number: int
+    schema: Any
+    resolver: Resolver[Any]
+    draft: Draft
+    pointer: str
+
+
+class Atlas:
+    """All subschemas of one compile. Mutable while compiling, private to it."""
+
+    def __init__(self, document: Document, options: SchemaOptions) -> None:
+        self.document = document
+        self.options = options
+        self.places: list[Place] = []
+        self._numbers: dict[tuple[Any, ...], int] = {}
+        self._contents: dict[Any, int] = {}
+        self._content_of: dict[int, int] = {}
+        self._locating: list[bool] = []
+        self._alive: list[Any] = []
+        self._pointers: list[list[str]] = []
+        self._entries: dict[tuple[str, str], Entry] = {}
+        self._walked: set[str] = set()
+        self.walk(document.root, document.resolver, document.draft, "")
+
+    # Interning -----------------------------------------------------------------------------
+
+    def place(self, number: int) -> Place:
+        """The subschema with this number (from 1)."""
+        return self.places[number - 1]
+
+    def goal(self, schema: Any, parent: Place, path: str) -> Goal:
+        """The goal 'satisfies `schema`', a subschema written `path` below `parent`."""
+        return self.goal_at(schema, parent.resolver, parent.draft, parent.pointer + path)
+
+    def goal_at(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str) -> Goal:
+        """The goal of a subschema; schemas that assert nothing give TRUE."""
+        if schema is True:
+            return TRUE
+        if schema is False:
+            return FALSE
+        if not any(
+            (known := keyword_of(name, draft)) is not None and known.role == "assertion"
+            for name in schema
+        ):
+            return TRUE
+        return literal(self._intern(schema, resolver, draft, pointer))
+
+    def constant(self, value: Any, draft: Draft) -> Goal:
+        """The goal 'equals `value`'."""
+        schema = {"const": value}
+        self._alive.append(schema)
+        # `const` exists from draft 6 on; nothing in it depends on the draft that was read.
+        return literal(self._intern(schema, self.document.resolver, max(draft, 6), ""))
+
+    def follow(self, place: Place, keyword: str) -> Target:
+        """Where the reference of `place` leads; the target is walked if nobody has been there."""
+        target = self.document.follow(
+            place.schema[keyword], place.resolver, place.pointer, keyword
+        )
+        if target.pointer not in self._walked:
+            draft = place.draft
+            if not target.same_document:
+                draft = self._draft_there(target, draft)
+            self.walk(target.schema, target.resolver, draft, target.pointer)
+        return target
+
+    def target_goal(self, place: Place, target: Target) -> Goal:
+        """The goal of a reference's target."""
+        draft = place.draft if target.same_document else self._draft_there(target, place.draft)
+        resolver, draft = _enter(target.schema, target.resolver, draft, target.pointer)
+        return self.goal_at(target.schema, resolver, draft, target.pointer)
+
+    def _draft_there(self, target: Target, default: Draft) -> Draft:
+        """The draft of the document that holds a target: what its root says."""
+        try:
+            root = target.resolver.lookup("").contents
+        except Exception:  # a document without a root of its own keeps the referrer's draft
+            return default
+        return draft_of(root, default, target.pointer)
+
+    def _intern(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str) -> int:
+        content = self._content(schema)
+        context = base_uri(resolver) if self._locating[content] else None
+        number = self._numbers.setdefault((content, context, draft), len(self.places) + 1)
+        if number > len(self.places):
+            self.places.append(Place(number, schema, resolver, draft, pointer))
+            self._pointers.append([])
+        return number
+
+    def _content(self, value: Any) -> int:
+        """The identifier of a value's content; equal values (with keys in order) share one."""
+        known = self._content_of.get(id(value))
+        if known is not None:
+            return known
+        stack = [value]
+        while stack:
+            top = stack[-1]
+            if not isinstance(top, dict | list):
+                stack.pop()
+                continue
+            children = top.values() if isinstance(top, dict) else top
+            missing = [
+                child
+                for child in children
+                if isinstance(child, dict | list) and id(child) not in self._content_of
+            ]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if id(top) in self._content_of:
+                continue
+            ids = tuple(self._leaf(child) for child in children)
+            names = tuple(top) if isinstance(top, dict) else None
+            locating = names is not None and not _LOCATING.isdisjoint(names)
+            locating = locating or any(self._locating[child] for child in ids)
+            self._content_of[id(top)] = self._number_content((names, ids), locating)
+            self._alive.append(top)
+        return self._leaf(value)
+
+    def _leaf(self, value: Any) -> int:
+        if isinstance(value, dict | list):
+            return self._content_of[id(value)]
+        # The type is part of the key because True == 1 in Python but not in JSON.
+        return self._number_content((type(value), value), False)
+
+    def _number_content(self, key: Any, locating: bool) -> int:
+        number = self._contents.setdefault(key, len(self._locating))
+        if number == len(self._locating):
+            self._locating.append(locating)
+        return number
+
+    # Walking -------------------------------------------------------------------------------
+
+    def walk(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str) -> None:
+        """Check and report on `schema` and every subschema in it. Raises SchemaError."""
+        stack = [(schema, resolver, draft, pointer)]
+        while stack:
+            schema, resolver, draft, pointer = stack.pop()
+            if pointer in self._walked:
+                continue
+            self._walked.add(pointer)
+            if isinstance(schema, bool) and draft != 4:
+                continue
+            if isinstance(schema, bool) and pointer.rsplit("/", 1)[-1].startswith("additional"):
+                continue
+            if not isinstance(schema, dict):
+                kinds = "an object" if draft == 4 else "an object, true or false"
+                raise SchemaError(
+                    f"a schema must be {kinds}, not {_shown(schema)}", pointer=pointer
+                )
+            resolver, draft = _enter(schema, resolver, draft, pointer)
+            number = self._intern(schema, resolver, draft, pointer)
+            self._pointers[number - 1].append(pointer)
+            stack.extend(self._visit(schema, resolver, draft, pointer))
+
+    def _visit(
+        self, schema: dict[str, Any], resolver: Resolver[Any], draft: Draft, pointer: str
+    ) -> list[tuple[Any, Resolver[Any], Draft, str]]:
+        found: list[tuple[Any, Resolver[Any], Draft, str]] = []
+        overridden = draft <= 7 and isinstance(schema.get("$ref"), str)
+        for name, value in schema.items():
+            keyword = keyword_of(name, draft)
+            if overridden and name != "$ref":
+                note = f"ignored beside $ref, as draft {draft} demands"
+                self._enter_report(pointer, name, "annotation", note)
+                if keyword is None or keyword.shape != "schema_map" or keyword.role != "core":
+                    continue
+            elif keyword is None:
+                self._enter_report(pointer, name, "annotation", hint(name, draft))
+                continue
+            fault = shape_fault(keyword, value, draft)
+            if fault is not None:
+                raise SchemaError(f"'{name}' {fault}, not {_shown(value)}", pointer=pointer)
+            if not overridden or name == "$ref":
+                self._report_keyword(schema, keyword, pointer)
+            for path, sub in subschemas(keyword, value):
+                below = "".join("/" + escape(segment) for segment in (name, *path))
+                found.append((sub, resolver, draft, pointer + below))
+        return found[::-1]
+
+    def _report_keyword(self, schema: dict[str, Any], keyword: Keyword, pointer: str) -> None:
+        name, value = keyword.name, schema[keyword.name]
+        status: Status = "exact"
+        note = ""
+        if keyword.role != "assertion":
+            status = "exact" if keyword.role == "core" else "annotation"
+        elif name == "format":
+            if not self.options.assert_formats:
+                status, note = "annotation", "formats are not asserted"
+            elif value not in FORMATS:
+                if self.options.unknown_formats == "refuse":
+                    raise UnsupportedFeature(
+                        "format", pointer, f"the format {value!r} is not known"
+                    )
+                status, note = "annotation", f"the format {value!r} is not known"
+            elif "type" in schema and "string" not in schema["type"]:
+                note = "no effect: it concerns strings only"
+        elif self.options.spelling == "any":
+            if name in _BOUNDS:
+                status, note = "narrowed", "numbers are written without exponents"
+            elif name == "type" and ("integer" in value if isinstance(value, list) else
+                                     value == "integer"):
+                status, note = "narrowed", "integers are written without exponents"
+            elif name in ("const", "enum") and _holds_number(value):
+                status, note = "narrowed", "numbers are written without exponents"
+        self._enter_report(pointer, name, status, note)
+
+    def _enter_report(self, pointer: str, keyword: str, status: Status, note: str = "") -> None:
+        self._entries[pointer, keyword] = Entry(pointer, keyword, status, note)
+
+    # Reporting -----------------------------------------------------------------------------
+
+    def widen(self, number: int, keyword: str, reason: str) -> None:
+        """Report `keyword` as dropped at every occurrence of a subschema."""
+        for pointer in self._pointers[number - 1]:
+            self._enter_report(pointer, keyword, "widened", reason)
+
+    def report(self) -> Report:
+        """The report as it stands."""
+        return Report(tuple(self._entries.values()))
+
+
+def _enter(
+    schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str
+) -> tuple[Resolver[Any], Draft]:
+    """Resolver and draft inside a subschema: an embedded resource changes both."""
+    if not isinstance(schema, dict) or ("$id" not in schema and "id" not in schema):
+        return resolver, draft
+    specification = specification_of(draft)
+    resource = Resource(contents=schema, specification=specification)
+    if resource.id() is None:
+        return resolver, draft
+    return resolver.in_subresource(resource), draft_of(schema, draft, pointer)
+
+
+def _holds_number(value: Any) -> bool:
+    stack = [value]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, dict):
+            stack.extend(top.values())
+        elif isinstance(top, list):
+            stack.extend(top)
+        elif isinstance(top, int | Decimal) and not isinstance(top, bool):
+            return True
+    return False
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else f"an array of {len(value)}"
+    text = {None: "null", True: "true", False: "false"}.get(value) if value is None or isinstance(
+        value, bool
+    ) else (str(value) if isinstance(value, Decimal) else repr(value))
+    return str(text)[:60]
