@@ -88,6 +88,23 @@ class Slot(IntEnum):
     SCRATCH_B = 59
     EDGE_PRIMARY = 60
     CONFIG_UNIFORM = 61
+    # the vocabulary (read only; filled in by masks)
+    TRIE_BYTE = 62
+    TRIE_SKIP = 63
+    TRIE_DEPTH = 64
+    TRIE_OFFSET = 65
+    TRIE_IDS = 66
+    REST_BYTE = 67
+    REST_SKIP = 68
+    REST_DEPTH = 69
+    REST_OFFSET = 70
+    REST_IDS = 71
+    PLAIN_UPTO = 72
+    TOKEN_START = 73
+    TOKEN_BYTES = 74
+    PROBES = 75
+    CLASS_BYTE = 76
+    STACK = 77
 
 
 class Count(IntEnum):
@@ -167,6 +184,9 @@ class Memory:
     def get(self, slot: Slot) -> NDArray[Any]:
         """The array in a slot."""
         return self._arrays[slot]
+
+    def __contains__(self, slot: Slot) -> bool:
+        return slot in self._arrays
 
     def enlarge(self, slot: Slot, size: int) -> None:
         """Give the array in a slot at least `size` elements, new ones zero."""

@@ -1,0 +1,181 @@
+"""Compiling schemas, types and grammars: `structspec.compile` and the `Grammar` it returns.
+
+    >>> import structspec
+    >>> grammar = structspec.compile({"type": "integer", "minimum": 3})
+    >>> grammar.accepts("12"), grammar.accepts("2")
+    (True, False)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from structspec import ir
+from structspec.automata.automaton import DEAD, Automaton, byte_costs
+from structspec.automata.network import Network, build_network
+from structspec.errors import SchemaError
+from structspec.frontends.jsonschema import SchemaOptions, lower_schema
+from structspec.frontends.regex import lower_regex
+from structspec.frontends.types import TypeSpec, describe
+from structspec.limits import Limits
+from structspec.masks.constraint import Constraint
+from structspec.report import Report
+from structspec.vocab import Vocabulary
+
+Syntax = Literal["json_schema", "regex"]
+_SYNTAXES = ("json_schema", "regex")
+_CHOICES = {
+    "key_order": ("declared", "any"),
+    "whitespace": ("flexible", "compact", "conventional"),
+    "spelling": ("any", "canonical"),
+    "unknown_formats": ("annotate", "refuse"),
+    "on_unsupported": ("refuse", "widen"),
+}
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a grammar was compiled from, for messages and for parsing finished values."""
+
+    spec: TypeSpec | None
+    syntax: str
+
+
+class Grammar:
+    """A compiled grammar: immutable, shareable between threads, independent of vocabularies."""
+
+    def __init__(
+        self,
+        network: Network,
+        report: Report,
+        limits: Limits,
+        source: _Source,
+    ) -> None:
+        self.network = network
+        self.report = report
+        self.limits = limits
+        self._source = source
+        self._lock = threading.Lock()
+        self._automaton: Automaton | None = None
+        self._bound: dict[str, Constraint] = {}
+
+    @property
+    def syntax(self) -> str:
+        """The syntax it was written in."""
+        return self._source.syntax
+
+    @property
+    def spec(self) -> TypeSpec | None:
+        """The described type or schema, if it came from one; its `parse` makes values."""
+        return self._source.spec
+
+    @property
+    def automaton(self) -> Automaton:
+        """The automaton over plain bytes (every byte can be written)."""
+        with self._lock:
+            if self._automaton is None:
+                self._automaton = Automaton(self.network, byte_costs(self.network), self.limits)
+            return self._automaton
+
+    def accepts(self, text: str | bytes) -> bool:
+        """Whether the whole text belongs to the language."""
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+        automaton = self.automaton
+        if automaton.start == DEAD:
+            return False
+        state = automaton.advance(automaton.start, data)
+        return state != DEAD and automaton.accepting(state)
+
+    def bind(self, vocab: Vocabulary) -> Constraint:
+        """The constraint for a vocabulary (kept, so binding the same one again is free).
+
+        Raises `Unsatisfiable` if the language is empty or this vocabulary cannot write it.
+        """
+        with self._lock:
+            constraint = self._bound.get(vocab.fingerprint)
+        if constraint is None:
+            constraint = Constraint(self.network, vocab, self.limits)
+            with self._lock:
+                constraint = self._bound.setdefault(vocab.fingerprint, constraint)
+        return constraint
+
+    def __repr__(self) -> str:
+        return (
+            f"<Grammar {self.syntax}: {self.network.n_states} states, "
+            f"{self.network.n_rules} rules, {self.network.n_classes} byte classes>"
+        )
+
+
+def compile(  # the surface's name: structspec.compile
+    source: Any,
+    *,
+    syntax: Syntax = "json_schema",
+    key_order: Literal["declared", "any"] = "declared",
+    whitespace: Literal["flexible", "compact", "conventional"] = "flexible",
+    spelling: Literal["any", "canonical"] = "any",
+    unknown_formats: Literal["annotate", "refuse"] = "annotate",
+    limits: Limits | None = None,
+    start: str | None = None,
+    dialect: Literal["ecma", "python"] | None = None,
+    on_unsupported: Literal["refuse", "widen"] = "refuse",
+    assert_formats: bool = True,
+    default_dialect: str | None = None,
+    resources: Mapping[str, Any] | None = None,
+) -> Grammar:
+    """Compile a JSON Schema, a Python type or a regular expression to a `Grammar`.
+
+    source: for `syntax="json_schema"` a schema (dict, bool or JSON text) or a type (pydantic
+        model, dataclass, TypedDict, Enum, Literal, union, list, …); for `"regex"` the pattern,
+        which must match the whole text.
+    key_order: object members in declared order, extra ones last; or in any order.
+    whitespace: "flexible" (up to 32 blanks in each gap), "conventional" (one space after `,`
+        and `:`), "compact" (none).
+    spelling: every legal JSON spelling of a value, or the canonical one only.
+    unknown_formats, assert_formats: what `format` means; see the docs.
+    limits: budgets; default `Limits()`.
+    start: the start rule of a grammar; must be None for schemas and regular expressions.
+    dialect: of regular expressions, default "ecma".
+    on_unsupported: "widen" drops what cannot be compiled exactly; the report says where.
+    default_dialect: URI of the draft for schemas without `$schema`; default 2020-12.
+    resources: {uri: schema} for remote references; nothing is ever fetched.
+
+    Raises `SchemaError`, `UnsupportedFeature`, `BudgetExceeded`.
+    """
+    for name, value in (
+        ("key_order", key_order),
+        ("whitespace", whitespace),
+        ("spelling", spelling),
+        ("unknown_formats", unknown_formats),
+        ("on_unsupported", on_unsupported),
+    ):
+        if value not in _CHOICES[name]:
+            raise SchemaError(f"{name}={value!r} is not one of {', '.join(_CHOICES[name])}")
+    if syntax not in _SYNTAXES:
+        raise SchemaError(f"syntax={syntax!r} is not one of {', '.join(_SYNTAXES)}")
+    if start is not None:
+        raise SchemaError(f"start={start!r}: only grammars have a start rule, not {syntax}")
+    limits = limits or Limits()
+    if syntax == "regex":
+        if not isinstance(source, str):
+            raise SchemaError(f"a regular expression must be a str, not {type(source).__name__}")
+        node = lower_regex(source, dialect or "ecma")
+        network = build_network(ir.GrammarIR({"root": node}, "root"), limits)
+        return Grammar(network, Report(()), limits, _Source(None, syntax))
+    if dialect is not None:
+        raise SchemaError("dialect is for regular expressions; see default_dialect for schemas")
+    spec = describe(source)
+    options = SchemaOptions(
+        key_order=key_order,
+        whitespace=whitespace,
+        spelling=spelling,
+        unknown_formats=unknown_formats,
+        on_unsupported=on_unsupported,
+        assert_formats=assert_formats,
+        default_dialect=default_dialect,
+        resources=resources,
+    )
+    grammar_ir, report = lower_schema(spec.schema, options)
+    return Grammar(build_network(grammar_ir, limits), report, limits, _Source(spec, syntax))

@@ -1,0 +1,151 @@
+"""What a constraint learns at run time: configurations, transitions and mask rows.
+
+A `Cache` belongs to one constraint's network and costs; state numbers are only meaningful with the
+cache that made them. Rows are interned by content. When rows pass the memory budget they are all
+dropped and rebuilt on demand; configurations go only at `compact`, which renumbers and makes
+older numbers *stale* (they raise `StaleState`, they never mean something else).
+
+Thread safety: every method that touches the tables holds `automaton.lock`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structspec.automata.automaton import Automaton
+from structspec.automata.costs import Costs
+from structspec.automata.interning import intern_config, intern_frame, intern_set
+from structspec.automata.memory import Count, Slot
+from structspec.automata.network import Network
+from structspec.errors import StaleState
+from structspec.limits import Limits
+
+#: Low bits of a state number hold the configuration, the others the epoch.
+EPOCH_SHIFT = 32
+_LOW = (1 << EPOCH_SHIFT) - 1
+
+Row = NDArray[np.uint32]
+
+
+class Cache:
+    """The default cache of a constraint, or one made by `Constraint.new_cache`."""
+
+    def __init__(self, network: Network, costs: Costs, limits: Limits, row_words: int) -> None:
+        self._network = network
+        self._costs = costs
+        self._limits = limits
+        self._row_words = row_words
+        self.epoch = 0
+        self.automaton = Automaton(network, costs, limits)
+        self.rows: dict[int, tuple[Row, int]] = {}
+        self._by_content: dict[bytes, Row] = {}
+
+    @property
+    def start(self) -> int:
+        """The start state."""
+        return self.state(self.automaton.start)
+
+    def state(self, configuration: int) -> int:
+        """The public number of a configuration."""
+        return self.epoch << EPOCH_SHIFT | configuration
+
+    def configuration(self, state: int) -> int:
+        """The configuration of a state number; raises `StaleState` if it is from before."""
+        if state >> EPOCH_SHIFT != self.epoch:
+            raise StaleState(state)
+        configuration = state & _LOW
+        if configuration >= int(self.automaton.memory.get(Slot.COUNT)[Count.CONFIGS]):
+            raise StaleState(state)
+        return configuration
+
+    def remember(self, configuration: int, row: Row, worst: int) -> Row:
+        """Keep a mask row; equal rows are stored once. Returns the read-only row."""
+        if (len(self._by_content) + 1) * self._row_words * 4 > self._limits.memory // 4:
+            self._by_content.clear()
+            self.rows.clear()
+        key = row.tobytes()
+        kept = self._by_content.get(key)
+        if kept is None:
+            kept = self._by_content[key] = np.frombuffer(key, np.uint32)
+        self.rows[configuration] = (kept, worst)
+        return kept
+
+    def compact(self, keep: Iterable[int]) -> dict[int, int]:
+        """Forget everything but the states of `keep`; returns {old number: new number}.
+
+        All other numbers become stale, `Constraint.start` included: read it again.
+        """
+        with self.automaton.lock:
+            old = {state: self.configuration(state) for state in keep}
+            fresh = Automaton(self._network, self._costs, self._limits)
+            copied = _Copier(self.automaton, fresh)
+            renumbered = {state: copied.configuration(c) for state, c in old.items()}
+            self.epoch += 1
+            self.automaton = fresh
+            self.rows.clear()
+            self._by_content.clear()
+            return {state: self.state(c) for state, c in renumbered.items()}
+
+
+class _Copier:
+    """Interns configurations of one automaton in another with the same network."""
+
+    def __init__(self, source: Automaton, target: Automaton) -> None:
+        self._source = source.memory
+        self._target = target
+        self._frames: dict[int, int] = {0: 0}
+        self._sets: dict[int, int] = {0: 0, 1: 1}
+        for slot in (Slot.BITS, Slot.BITS_HASH):  # member sets keep their numbers
+            target.memory.put(slot, self._source.get(slot).copy())
+        counts, new = self._source.get(Slot.COUNT), target.memory.get(Slot.COUNT)
+        new[Count.BITS] = counts[Count.BITS]
+
+    def configuration(self, c: int) -> int:
+        """The number in the target."""
+        get = self._source.get
+        start = get(Slot.CONFIG_START)
+        items = get(Slot.CONFIG_ITEMS)[start[c] : start[c + 1]]
+        states = items[0::2].astype(np.int32)
+        sets = np.array([self._set(int(s)) for s in items[1::2]], np.int32)
+        accepts, cost = int(get(Slot.CONFIG_ACCEPTS)[c]), int(get(Slot.CONFIG_COST)[c])
+        if c <= 1:
+            return c
+        return self._target.call(
+            lambda header: intern_config(header, states, sets, len(states), accepts, cost)
+        )
+
+    def _set(self, wanted: int) -> int:
+        # Parents have smaller numbers than their frames, so an explicit stack ends.
+        get = self._source.get
+        start, pool = get(Slot.SET_START), get(Slot.SET_ITEMS)
+        parents = get(Slot.FRAME_PARENTS)
+        stack = [wanted]
+        while stack:
+            s = stack[-1]
+            if s in self._sets:
+                stack.pop()
+                continue
+            frames = [int(f) for f in pool[start[s] : start[s + 1]]]
+            missing = [int(parents[f]) for f in frames if int(parents[f]) not in self._sets]
+            if missing:
+                stack.extend(missing)
+                continue
+            new = np.array(sorted(self._frame(f) for f in frames), np.int32)
+            self._sets[s] = self._target.call(lambda h, new=new: intern_set(h, new, len(new)))
+            stack.pop()
+        return self._sets[wanted]
+
+    def _frame(self, f: int) -> int:
+        found = self._frames.get(f)
+        if found is None:
+            get = self._source.get
+            returns, register = int(get(Slot.FRAME_RETURN)[f]), int(get(Slot.FRAME_REGISTER)[f])
+            parents = self._sets[int(get(Slot.FRAME_PARENTS)[f])]
+            cost = int(get(Slot.FRAME_COST)[f])
+            found = self._frames[f] = self._target.call(
+                lambda header: intern_frame(header, returns, register, parents, cost)
+            )
+        return found
