@@ -10,6 +10,7 @@
     ├── TokenRejected          a token that the state does not allow (also ValueError)
     ├── StaleState             a state number from before `compact`
     ├── TokenBudgetError       `max_tokens` is below the certified shortest completion
+    ├── ValueRejected          the finished value fails a check that the grammar cannot express
     ├── PromptError            the prompt or its messages cannot be used with this model
     ├── VocabularyError        a tokenizer whose bytes cannot be read, or ids out of range
     ├── ModelError             a model that cannot be loaded or that returned nonsense
@@ -37,6 +38,7 @@ __all__ = [
     "TokenRejected",
     "Unsatisfiable",
     "UnsupportedFeature",
+    "ValueRejected",
     "VocabularyError",
 ]
 
@@ -152,6 +154,19 @@ class TokenBudgetError(StructspecError):
             f"({'exact' if exact else 'an upper bound of the shortest'}); "
             f"raise max_tokens to at least {needed}"
         )
+
+
+class ValueRejected(StructspecError, ValueError):
+    """The text is complete and fits the grammar, but its value fails a further check.
+
+    Such checks are a type's own validators, and keywords that were dropped on request with
+    `on_unsupported="widen"`. `text` and `result` hold what was made.
+    """
+
+    def __init__(self, message: str, *, text: str, result: object = None) -> None:
+        self.text = text
+        self.result = result
+        super().__init__(message)
 
 
 class PromptError(StructspecError, ValueError):

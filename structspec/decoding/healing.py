@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from structspec.drafting.draft import Mask
-from structspec.errors import StructspecError, TokenRejected
+from structspec.errors import TokenRejected
 from structspec.vocab import Vocabulary
 
 __all__ = ["PrefixedConstraint", "heal"]
@@ -115,6 +115,10 @@ class PrefixedConstraint:
         if state >= 0:
             return int(self.base.distance(state))
         return self._distances[-1 - state]
+
+    def distance_is_exact(self, state: int) -> bool:
+        """As `Constraint.distance_is_exact`."""
+        return bool(self.base.distance_is_exact(self.base.start if state < 0 else state))
 
     @cached_property
     def _distances(self) -> list[int]:
@@ -214,13 +218,9 @@ def _longer(vocab: Vocabulary, start: bytes) -> list[tuple[int, bytes]]:
 
 
 def _behind(constraint: Any, data: bytes) -> int | None:
-    """The state behind `data` from the start; None if it is illegal or cannot be finished."""
-    try:
-        state = int(constraint.advance_bytes(constraint.start, data))
-        constraint.distance(state)
-    except StructspecError:
-        return None
-    return state
+    """The state behind `data` from the start; None if it is illegal."""
+    state = constraint.advance_bytes(constraint.start, data)
+    return None if state is None else int(state)
 
 
 def _pack(tokens: Any, size: int) -> Mask:

@@ -15,7 +15,7 @@ Sibling: `ForcedDraft` and `LookupDraft`, its parts.
 
 Example::
 
-    drafter = CombinedDraft().begin(constraint, prompt_ids)
+    drafter = CombinedDraft().begin(Request(constraint, prompt_ids))
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from structspec.drafting.draft import ConstraintLike, Draft, DraftBuilder
+from structspec.drafting.draft import ConstraintLike, Draft, DraftBuilder, Request
 from structspec.drafting.forced import ForcedSpans
 from structspec.drafting.lookup import ContextIndex, LookupDraft
 
@@ -43,9 +43,9 @@ class CombinedDraft:
     max_guesses: int = 16
     lookup: LookupDraft = field(default_factory=LookupDraft)
 
-    def begin(self, constraint: ConstraintLike, prompt: Sequence[int]) -> _CombinedDrafter:
+    def begin(self, request: Request) -> _CombinedDrafter:
         """A drafter for one request."""
-        return _CombinedDrafter(constraint, self)
+        return _CombinedDrafter(request.constraint, self)
 
 
 class _CombinedDrafter:
@@ -57,7 +57,7 @@ class _CombinedDrafter:
         self._guesses = settings.guesses
         self._guessed: list[int] = []  # places of the guesses in the last draft
 
-    def propose(self, state: int, context: Sequence[int], left: int) -> Draft:
+    def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
         self._index.update(context)
         builder = DraftBuilder(self._constraint, state, left, self._settings.limit)
         self._guessed = []

@@ -6,10 +6,11 @@ Owns the seam between the decoding loop and its drafts. A `DraftSource` is a reu
 Invariants
 - every drafted token is legal: `tokens[i]` is a bit of `masks[i]`, which is `mask(s_i, left - i)`
   of the state before it, and `states[i]` is the state behind it;
-- an end token is never drafted: where only the end is legal the loop ends without a forward;
 - `q is None` says that the draft is a deterministic function of the text so far (one-hot): then
   cutting it anywhere keeps the output's law. With `q` [L, V] the tokens were *sampled* from those
-  rows, masked and renormalised, and dropping any of them because of its value would bias the text.
+  rows, masked and renormalised, and dropping any of them because of its value would bias the text;
+- a deterministic draft holds no end token: where only the end is legal the loop ends without a
+  forward. A sampled one must keep it, as its last token (`DraftBuilder.end`).
 
 Cost: a mask and a transition per drafted token; a repeated state is a look-up.
 
@@ -41,6 +42,7 @@ __all__ = [
     "DraftSource",
     "Drafter",
     "Mask",
+    "Request",
     "is_set",
     "single_token",
 ]
@@ -93,12 +95,15 @@ class Draft:
 
     `tokens` [L]; `states` [L], behind each token; `masks` L packed rows, before each token; `q`
     the law that each token was sampled from, torch [L, V], or None for a deterministic draft.
+    `onehot` [L] marks places that are deterministic although `q` is given; their rows of `q` are
+    not read.
     """
 
     tokens: tuple[int, ...] = ()
     states: tuple[int, ...] = ()
     masks: tuple[Mask, ...] = ()
     q: Any = None
+    onehot: tuple[bool, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -143,6 +148,16 @@ class DraftBuilder:
         self.room -= 1
         return True
 
+    def end(self, token: int) -> bool:
+        """Append the legal end token that a sampled draft drew; nothing may follow it."""
+        if token not in self._ends or not is_set(self.mask, token):
+            return False
+        self._masks.append(self.mask)
+        self._states.append(self.state)
+        self.tokens.append(token)
+        self.room = 0
+        return True
+
     def extend(self, tokens: Iterable[int]) -> int:
         """Append tokens up to the first one that is refused; return how many went in."""
         count = 0
@@ -152,19 +167,36 @@ class DraftBuilder:
             count += 1
         return count
 
-    def build(self, q: Any = None) -> Draft:
-        """The finished draft; `q` [L, V] for sampled tokens."""
-        return Draft(tuple(self.tokens), tuple(self._states), tuple(self._masks), q)
+    def build(self, q: Any = None, onehot: Sequence[bool] | None = None) -> Draft:
+        """The finished draft; `q` [L, V] for sampled tokens, see `Draft`."""
+        marks = None if onehot is None else tuple(onehot)
+        return Draft(tuple(self.tokens), tuple(self._states), tuple(self._masks), q, marks)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a drafter may know of the request it works for.
+
+    `sampling` are the target's settings and `noise` its `Randomness`: a drafter that samples
+    draws from `noise.uniforms(number, step, Purpose.DRAFT, ...)` and from nothing else.
+    """
+
+    constraint: ConstraintLike
+    prompt: Sequence[int]
+    sampling: Any = None
+    noise: Any = None
+    number: int = 0
 
 
 @runtime_checkable
 class Drafter(Protocol):
     """Proposes tokens for one request."""
 
-    def propose(self, state: int, context: Sequence[int], left: int) -> Draft:
+    def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
         """A draft behind `context` (prompt and output ids), whose state is `state`.
 
-        `left` is the token budget before the next token; it is at least 1. May be empty.
+        `left` is the token budget before the next token, at least 1; `step` counts this
+        request's verifications. The draft may be empty.
         """
         ...
 
@@ -177,7 +209,7 @@ class Drafter(Protocol):
 class DraftSource(Protocol):
     """A recipe for drafts, shareable between requests and threads."""
 
-    def begin(self, constraint: ConstraintLike, prompt: Sequence[int]) -> Drafter:
+    def begin(self, request: Request) -> Drafter:
         """A drafter for one request."""
         ...
 

@@ -16,8 +16,8 @@ Sibling: `LookupDraft` guesses where the grammar leaves a choice.
 
 Example::
 
-    drafter = ForcedDraft().begin(constraint, prompt_ids)
-    drafter.propose(constraint.start, prompt_ids, left=100).tokens   # the tokens of '{"name": "'
+    drafter = ForcedDraft().begin(Request(constraint, prompt_ids))
+    drafter.propose(constraint.start, prompt_ids, left=100, step=0).tokens
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from structspec.drafting.draft import ConstraintLike, Draft, DraftBuilder, single_token
+from structspec.drafting.draft import ConstraintLike, Draft, DraftBuilder, Request, single_token
 
 __all__ = ["ForcedDraft", "ForcedSpans"]
 
@@ -36,9 +36,9 @@ class ForcedDraft:
 
     limit: int = 32
 
-    def begin(self, constraint: ConstraintLike, prompt: Sequence[int]) -> _ForcedDrafter:
+    def begin(self, request: Request) -> _ForcedDrafter:
         """A drafter for one request."""
-        return _ForcedDrafter(constraint, self.limit)
+        return _ForcedDrafter(request.constraint, self.limit)
 
 
 class ForcedSpans:
@@ -74,7 +74,7 @@ class _ForcedDrafter:
         self._limit = limit
         self._spans = ForcedSpans(constraint)
 
-    def propose(self, state: int, context: Sequence[int], left: int) -> Draft:
+    def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
         builder = DraftBuilder(self._constraint, state, left, self._limit)
         self._spans.extend(builder)
         return builder.build()

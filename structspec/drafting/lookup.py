@@ -18,8 +18,8 @@ Paper: Saxena, "Prompt lookup decoding", 2023; Yang et al., "Inference with refe
 
 Example::
 
-    drafter = LookupDraft(limit=8).begin(constraint, prompt_ids)
-    drafter.propose(state, prompt_ids + output_ids, left=100)
+    drafter = LookupDraft(limit=8).begin(Request(constraint, prompt_ids))
+    drafter.propose(state, prompt_ids + output_ids, left=100, step=0)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from structspec.drafting.draft import ConstraintLike, Draft, DraftBuilder
+from structspec.drafting.draft import ConstraintLike, Draft, DraftBuilder, Request
 from structspec.errors import VocabularyError
 
 __all__ = ["ContextIndex", "LookupDraft"]
@@ -49,9 +49,9 @@ class LookupDraft:
     min_ngram: int = 1
     min_bytes: int = 3
 
-    def begin(self, constraint: ConstraintLike, prompt: Sequence[int]) -> _LookupDrafter:
+    def begin(self, request: Request) -> _LookupDrafter:
         """A drafter for one request."""
-        return _LookupDrafter(constraint, self)
+        return _LookupDrafter(request.constraint, self)
 
 
 class ContextIndex:
@@ -127,7 +127,7 @@ class _LookupDrafter:
         self._limit = settings.limit
         self._index = ContextIndex(constraint, settings)
 
-    def propose(self, state: int, context: Sequence[int], left: int) -> Draft:
+    def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
         self._index.update(context)
         builder = DraftBuilder(self._constraint, state, left, self._limit)
         self._index.extend(builder, self._limit)

@@ -55,6 +55,7 @@ from structspec.errors import ModelError
 __all__ = [
     "Decision",
     "ExitLaw",
+    "all_drafts",
     "block_law",
     "block_pass_probabilities",
     "block_verify",
@@ -224,6 +225,23 @@ def greedy_law(p: Floats, q: Floats, tokens: Sequence[int]) -> ExitLaw:
     return _exit_law(exits, [one_hot(int(np.argmax(row)), size) for row in p[: len(tokens) + 1]])
 
 
+def all_drafts(
+    draft: Draft, length: int, prefix: Text = (), ends: Collection[int] = ()
+) -> Iterator[tuple[Text, float, Floats]]:
+    """Every draft behind `prefix` with positive probability: tokens, probability, rows [L, V]."""
+
+    def walk(tokens: Text, mass: float, rows: list[Floats]) -> Iterator[tuple[Text, float, Floats]]:
+        stop = len(tokens) == length or bool(tokens and tokens[-1] in ends)
+        row = None if stop else draft(prefix + tokens)
+        if row is None:
+            yield tokens, mass, np.array(rows)
+            return
+        for x in np.flatnonzero(row):
+            yield from walk((*tokens, int(x)), mass * float(row[x]), [*rows, row])
+
+    yield from walk((), 1.0, [])
+
+
 def step_law(
     law: DecisionLaw,
     target: Target,
@@ -234,10 +252,11 @@ def step_law(
 ) -> Law:
     """Exact law of what one step appends behind `prefix`: kept tokens and the next one."""
     result: Law = {}
-    for tokens, mass, q in _drafts(draft, length, prefix, ends):
+    for tokens, mass, q in all_drafts(draft, length, prefix, ends):
         p = np.stack([_row(target, prefix + tokens[:i], ends) for i in range(len(tokens) + 1)])
         exact = law(p, q, tokens)
-        for i, leave in enumerate(exact.exit):
+        for i in np.flatnonzero(exact.exit):
+            leave = float(exact.exit[i])
             for x in np.flatnonzero(exact.emit[i]):
                 text = _cut((*tokens[:i], int(x)), ends)
                 result[text] = result.get(text, 0.0) + mass * leave * float(exact.emit[i, x])
@@ -290,7 +309,7 @@ def expected_accepted(
 ) -> float:
     """E[number of drafted tokens that one step keeps], exact."""
     result = 0.0
-    for tokens, mass, q in _drafts(draft, length, prefix, ends):
+    for tokens, mass, q in all_drafts(draft, length, prefix, ends):
         p = np.stack([_row(target, prefix + tokens[:i], ends) for i in range(len(tokens) + 1)])
         result += mass * float(law(p, q, tokens).exit @ np.arange(len(tokens) + 1.0))
     return result
@@ -373,23 +392,6 @@ def _exit_law(exits: Sequence[float], masses: Sequence[Floats]) -> ExitLaw:
                 f"internal error: exit {i} has probability {exits[i]:.3g} but no residual mass"
             )
     return ExitLaw(np.array(exits), emit)
-
-
-def _drafts(
-    draft: Draft, length: int, prefix: Text, ends: Collection[int]
-) -> Iterator[tuple[Text, float, Floats]]:
-    """All drafts behind `prefix`: tokens, probability, rows q [L, V]."""
-
-    def walk(tokens: Text, mass: float, rows: list[Floats]) -> Iterator[tuple[Text, float, Floats]]:
-        stop = len(tokens) == length or bool(tokens and tokens[-1] in ends)
-        row = None if stop else draft(prefix + tokens)
-        if row is None:
-            yield tokens, mass, np.array(rows)
-            return
-        for x in np.flatnonzero(row):
-            yield from walk((*tokens, int(x)), mass * float(row[x]), [*rows, row])
-
-    yield from walk((), 1.0, [])
 
 
 def _continue(

@@ -209,7 +209,13 @@ class DraftBatch:
                 f"last, the draw of the next token; got "
                 f"{None if uniforms is None else tuple(uniforms.shape)}"
             )
-        return uniforms.to(device=self.device, dtype=self.wide)
+        if bool(((uniforms < 0) | (uniforms >= 1)).any()):
+            raise DraftError(
+                f"uniforms must lie in [0, 1), got {float(uniforms.min())}..{float(uniforms.max())}"
+                "; 1.0 appears when float64 uniforms are cast to float32"
+            )
+        below_one = 1.0 - torch.finfo(self.wide).eps / 2
+        return uniforms.to(device=self.device, dtype=self.wide).clamp(max=below_one)
 
     def _target_rows(self, requests: Tensor, places: Tensor) -> Tensor:
         rows = self.target[requests, places].to(self.wide)

@@ -96,7 +96,7 @@ class EncodeSpec:
 
 def read_transformers(tokenizer: Any) -> Source:
     """A fast tokenizer of transformers; its special tokens are added to those of the JSON."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     if not hasattr(backend, "to_str"):
         raise VocabularyError(
             f"{type(tokenizer).__name__} has no tokenizers backend; load it with use_fast=True or "

@@ -73,7 +73,7 @@ class Trie:
     def build(cls, tokens: Sequence[bytes | None], ids: Iterable[int] | None = None) -> Trie:
         """The trie of `tokens[i]` for i in `ids` (default: all); None and b"" are left out."""
         wanted = range(len(tokens)) if ids is None else sorted(ids)
-        usable = [(data, i) for i in wanted if (data := tokens[i])]
+        usable = [(token, i) for i in wanted if (token := tokens[i])]
         usable.sort()
         data, offsets = concatenate([entry[0] for entry in usable])
         byte, skip, depth, token_offset = _build(data, offsets)

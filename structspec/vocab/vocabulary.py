@@ -54,6 +54,7 @@ class Vocabulary:
     eos_ids: tuple[int, ...]
     special: Mapping[str, int]
     special_ids: frozenset[int]
+    _encode: Encode | None
 
     def __init__(
         self,

@@ -73,7 +73,6 @@ class Target:
     schema: Any
     resolver: Resolver[Any]
     pointer: str
-    same_document: bool
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class Document:
             raise SchemaError(
                 f"'{keyword}' leads to a {kind}, not to a schema: {reference!r}", pointer=pointer
             )
-        return Target(resolved.contents, resolved.resolver, place, same)
+        return Target(resolved.contents, resolved.resolver, place)
 
 
 def base_uri(resolver: Resolver[Any]) -> str:

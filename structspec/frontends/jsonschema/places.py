@@ -21,12 +21,14 @@ Example::
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from referencing import Resource
 from referencing._core import Resolver
+from referencing.exceptions import Unresolvable
 
 from structspec.errors import SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
@@ -92,53 +94,50 @@ class Atlas:
 
     def goal(self, schema: Any, parent: Place, path: str) -> Goal:
         """The goal 'satisfies `schema`', a subschema written `path` below `parent`."""
-        return self.goal_at(schema, parent.resolver, parent.draft, parent.pointer + path)
+        pointer = parent.pointer + path
+        resolver, draft = _enter(schema, parent.resolver, parent.draft, pointer)
+        return self._goal(schema, resolver, draft, pointer)
 
-    def goal_at(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str) -> Goal:
-        """The goal of a subschema; schemas that assert nothing give TRUE."""
+    def root_goal(self) -> Goal:
+        """The goal of the whole document."""
+        document = self.document
+        return self._goal(document.root, document.resolver, document.draft, "")
+
+    def _goal(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str) -> Goal:
         if schema is True:
             return TRUE
         if schema is False:
             return FALSE
-        if not any(
-            (known := keyword_of(name, draft)) is not None and known.role == "assertion"
-            for name in schema
-        ):
+        if not any(_asserts(name, draft) for name in schema):
             return TRUE
         return literal(self._intern(schema, resolver, draft, pointer))
 
-    def constant(self, value: Any, draft: Draft) -> Goal:
+    def constant(self, value: Any) -> Goal:
         """The goal 'equals `value`'."""
         schema = {"const": value}
         self._alive.append(schema)
-        # `const` exists from draft 6 on; nothing in it depends on the draft that was read.
-        return literal(self._intern(schema, self.document.resolver, max(draft, 6), ""))
+        return literal(self._intern(schema, self.document.resolver, 2020, ""))
 
-    def follow(self, place: Place, keyword: str) -> Target:
-        """Where the reference of `place` leads; the target is walked if nobody has been there."""
-        target = self.document.follow(
-            place.schema[keyword], place.resolver, place.pointer, keyword
-        )
-        if target.pointer not in self._walked:
-            draft = place.draft
-            if not target.same_document:
-                draft = self._draft_there(target, draft)
-            self.walk(target.schema, target.resolver, draft, target.pointer)
-        return target
+    def reference_goal(self, place: Place, keyword: str) -> Goal:
+        """The goal of a reference's target; it is walked if nobody has been there yet."""
+        target = self.target(place, keyword)
+        draft = self._draft_there(target)
+        self.walk(target.schema, target.resolver, draft, target.pointer)
+        return self._goal(target.schema, target.resolver, draft, target.pointer)
 
-    def target_goal(self, place: Place, target: Target) -> Goal:
-        """The goal of a reference's target."""
-        draft = place.draft if target.same_document else self._draft_there(target, place.draft)
-        resolver, draft = _enter(target.schema, target.resolver, draft, target.pointer)
-        return self.goal_at(target.schema, resolver, draft, target.pointer)
+    def target(self, place: Place, keyword: str) -> Target:
+        """Where the reference of `place` leads. Raises SchemaError if nowhere."""
+        reference = place.schema[keyword]
+        return self.document.follow(reference, place.resolver, place.pointer, keyword)
 
-    def _draft_there(self, target: Target, default: Draft) -> Draft:
-        """The draft of the document that holds a target: what its root says."""
+    def _draft_there(self, target: Target) -> Draft:
+        """The draft of a target: what it says itself, else what the root of its resource says."""
         try:
             root = target.resolver.lookup("").contents
-        except Exception:  # a document without a root of its own keeps the referrer's draft
-            return default
-        return draft_of(root, default, target.pointer)
+        except Unresolvable:
+            root = None
+        default = draft_of(root, self.document.draft, target.pointer)
+        return draft_of(target.schema, default, target.pointer)
 
     def _intern(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str) -> int:
         content = self._content(schema)
@@ -195,23 +194,18 @@ class Atlas:
     # Walking -------------------------------------------------------------------------------
 
     def walk(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str) -> None:
-        """Check and report on `schema` and every subschema in it. Raises SchemaError."""
+        """Check and report on `schema` and every subschema in it. Raises SchemaError.
+
+        `resolver` and `draft` are those inside `schema`, if it is a resource of its own.
+        """
         stack = [(schema, resolver, draft, pointer)]
         while stack:
             schema, resolver, draft, pointer = stack.pop()
             if pointer in self._walked:
                 continue
             self._walked.add(pointer)
-            if isinstance(schema, bool) and draft != 4:
+            if isinstance(schema, bool):
                 continue
-            if isinstance(schema, bool) and pointer.rsplit("/", 1)[-1].startswith("additional"):
-                continue
-            if not isinstance(schema, dict):
-                kinds = "an object" if draft == 4 else "an object, true or false"
-                raise SchemaError(
-                    f"a schema must be {kinds}, not {_shown(schema)}", pointer=pointer
-                )
-            resolver, draft = _enter(schema, resolver, draft, pointer)
             number = self._intern(schema, resolver, draft, pointer)
             self._pointers[number - 1].append(pointer)
             stack.extend(self._visit(schema, resolver, draft, pointer))
@@ -237,8 +231,14 @@ class Atlas:
             if not overridden or name == "$ref":
                 self._report_keyword(schema, keyword, pointer)
             for path, sub in subschemas(keyword, value):
-                below = "".join("/" + escape(segment) for segment in (name, *path))
-                found.append((sub, resolver, draft, pointer + below))
+                below = pointer + "".join("/" + escape(segment) for segment in (name, *path))
+                booleans = draft != 4 or keyword.shape == "bool_or_schema"
+                if not isinstance(sub, dict) and not (booleans and isinstance(sub, bool)):
+                    kinds = "an object, true or false" if booleans else "an object"
+                    raise SchemaError(
+                        f"a schema must be {kinds}, not {_shown(sub)}", pointer=below
+                    )
+                found.append((sub, *_enter(sub, resolver, draft, below), below))
         return found[::-1]
 
     def _report_keyword(self, schema: dict[str, Any], keyword: Keyword, pointer: str) -> None:
@@ -309,10 +309,16 @@ def _holds_number(value: Any) -> bool:
     return False
 
 
+def _asserts(name: str, draft: Draft) -> bool:
+    keyword = keyword_of(name, draft)
+    return keyword is not None and keyword.role == "assertion"
+
+
 def _shown(value: Any) -> str:
-    if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else f"an array of {len(value)}"
-    text = {None: "null", True: "true", False: "false"}.get(value) if value is None or isinstance(
-        value, bool
-    ) else (str(value) if isinstance(value, Decimal) else repr(value))
-    return str(text)[:60]
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return f"an array of {len(value)}"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return repr(value)[:60] if isinstance(value, str) else str(value)[:60]

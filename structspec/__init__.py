@@ -1,0 +1,104 @@
+"""structspec: language-model output that fits a JSON Schema or a grammar, and comes fast.
+
+One automaton masks the draft and the target; whole blocks are verified at once without changing
+the target's masked law.
+
+    >>> import structspec
+    >>> structspec.compile({"enum": ["red", "green"]}).accepts('"green"')
+    True
+
+Importing this module loads neither torch nor transformers; `load`, `generate` and `structured`
+need the extra `models`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from structspec.errors import (
+    BudgetExceeded,
+    DraftError,
+    MissingExtra,
+    ModelError,
+    PromptError,
+    SchemaError,
+    StaleState,
+    StructspecError,
+    TokenBudgetError,
+    TokenRejected,
+    Unsatisfiable,
+    UnsupportedFeature,
+    ValueRejected,
+    VocabularyError,
+)
+from structspec.limits import Limits
+
+if TYPE_CHECKING:
+    from structspec.api import Result, generate, structured
+    from structspec.decoding.warp import Sampling
+    from structspec.grammar import Grammar, compile
+    from structspec.masks.constraint import Constraint
+    from structspec.models import Model, load
+    from structspec.report import Report
+    from structspec.vocab import Vocabulary
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BudgetExceeded",
+    "Constraint",
+    "DraftError",
+    "Grammar",
+    "Limits",
+    "MissingExtra",
+    "Model",
+    "ModelError",
+    "PromptError",
+    "Report",
+    "Result",
+    "Sampling",
+    "SchemaError",
+    "StaleState",
+    "StructspecError",
+    "TokenBudgetError",
+    "TokenRejected",
+    "Unsatisfiable",
+    "UnsupportedFeature",
+    "ValueRejected",
+    "Vocabulary",
+    "VocabularyError",
+    "compile",
+    "generate",
+    "load",
+    "structured",
+]
+
+# Loaded when first used: numba and torch take time to import, and many users need only errors,
+# limits or the command line's help.
+_HOMES = {
+    "Constraint": "structspec.masks.constraint",
+    "Grammar": "structspec.grammar",
+    "Model": "structspec.models",
+    "Report": "structspec.report",
+    "Result": "structspec.api",
+    "Sampling": "structspec.decoding.warp",
+    "Vocabulary": "structspec.vocab",
+    "compile": "structspec.grammar",
+    "generate": "structspec.api",
+    "load": "structspec.models",
+    "structured": "structspec.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'structspec' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

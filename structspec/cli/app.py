@@ -1,0 +1,31 @@
+"""The typer application; `main` runs it."""
+
+from __future__ import annotations
+
+import typer
+
+from structspec import __version__
+from structspec.cli.generate import generate
+
+app = typer.Typer(
+    name="structspec",
+    no_args_is_help=True,
+    add_completion=False,
+    help="Language-model output that fits a JSON Schema, drafted under it and verified in blocks.",
+)
+app.command()(generate)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"structspec {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    del version

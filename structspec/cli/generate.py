@@ -1,0 +1,163 @@
+"""`structspec generate`: one value of a schema, written by a model."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from structspec.errors import PromptError, SchemaError
+
+
+def generate(
+    schema: Annotated[
+        Path, typer.Option("--schema", "-s", help="File with the JSON Schema; '-' reads it.")
+    ],
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="What to ask the model.")
+    ] = None,
+    prompt_file: Annotated[
+        Path | None, typer.Option("--prompt-file", help="Read the prompt from a file instead.")
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option("--model", "-m", help="'default', a directory, a .gguf file or a hub name."),
+    ] = "default",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print value, text, tokens and statistics as JSON.")
+    ] = False,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="The text is complete within this many tokens.")
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(min=0.0, help="0 picks the likeliest token each time.")
+    ] = 0.0,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling threshold.")] = None,
+    seed: Annotated[int, typer.Option(help="Repeats a sampled answer.")] = 0,
+    draft: Annotated[str, typer.Option(help="auto, forced, lookup or none.")] = "auto",
+    verifier: Annotated[str, typer.Option(help="block or token.")] = "block",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    key_order: Annotated[str, typer.Option(help="declared or any.")] = "declared",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress line.")] = False,
+) -> None:
+    """Let a model write one JSON value that fits a schema."""
+    text = _prompt(prompt, prompt_file)
+    source = _read(schema, "schema")
+    from structspec import grammar as grammars
+
+    compiled = grammars.compile(
+        source,
+        spelling="canonical",
+        whitespace="conventional",
+        key_order=key_order,  # type: ignore[arg-type]
+    )
+    with _Progress(enabled=not quiet and sys.stderr.isatty()) as progress:
+        from structspec import api, models
+
+        progress.say(f"loading {model}")
+        loaded = models.load(model, device=device, dtype=dtype)
+        progress.say("preparing masks")
+        result = api.generate(
+            loaded,
+            text,
+            compiled,
+            draft=draft,
+            verifier=verifier,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            seed=seed,
+            on_token=progress.token,
+        )
+    if as_json:
+        stats = result.stats
+        report: dict[str, Any] = {
+            "value": result.value,
+            "text": result.text,
+            "tokens": list(result.tokens),
+            "finish_reason": result.finish_reason,
+            "seed": result.seed,
+            "stats": {
+                **asdict(stats),
+                "tokens_per_forward": stats.tokens_per_forward,
+                "acceptance": stats.acceptance,
+            },
+        }
+        typer.echo(json.dumps(report, ensure_ascii=False))
+    else:
+        typer.echo(json.dumps(result.value, ensure_ascii=False, indent=2))
+        if not quiet:
+            stats = result.stats
+            typer.echo(
+                f"{stats.tokens} tokens, {stats.forwards} target forwards "
+                f"({stats.tokens_per_forward:.2f} tokens each), "
+                f"{stats.accepted} of {stats.drafted} drafted tokens accepted, "
+                f"{stats.total_time:.1f} s",
+                err=True,
+            )
+
+
+def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
+    if (prompt is None) == (prompt_file is None):
+        raise PromptError("give the prompt with either --prompt TEXT or --prompt-file FILE")
+    if prompt is not None:
+        return prompt
+    assert prompt_file is not None
+    return _read(prompt_file, "prompt")
+
+
+def _read(path: Path, what: str) -> str:
+    kind = SchemaError if what == "schema" else PromptError
+    try:
+        if str(path) == "-":
+            return sys.stdin.read()
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise kind(f"cannot read the {what} file '{path}': {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise kind(
+            f"the {what} file '{path}' is not UTF-8: byte {error.start} is "
+            f"0x{error.object[error.start]:02X}"
+        ) from error
+
+
+class _Progress:
+    """One line on standard error that says what is going on; nothing if disabled."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._status: Any = None
+        self._tokens = 0
+        self._started = time.perf_counter()
+        if enabled:
+            from rich.console import Console
+
+            self._status = Console(stderr=True).status("starting")
+
+    def __enter__(self) -> _Progress:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def say(self, what: str) -> None:
+        """Show what is being done."""
+        if self._status is not None:
+            self._status.update(f"{what} …")
+
+    def token(self, _token: int, _data: bytes) -> None:
+        """Count a token."""
+        if self._tokens == 0:
+            self._started = time.perf_counter()
+        self._tokens += 1
+        seconds = time.perf_counter() - self._started
+        rate = f", {self._tokens / seconds:.0f} tokens/s" if seconds > 0.5 else ""
+        self.say(f"{self._tokens} tokens{rate}")

@@ -1,0 +1,293 @@
+"""From subschemas to normal forms.
+
+`Normaliser` owns the forms of all subschemas and goals of one compile. Keywords of a schema object
+are intersected: first its own assertions about the types, then `enum` and `const`, then references
+and combinators. Subschemas that apply to the *same* value (`$ref`, `allOf`, `anyOf` …) are
+normalised first, with an explicit stack, so chains of any length work; a chain that comes back to
+itself says nothing about any value and is refused.
+
+What cannot be said exactly leaves a `Refusal` in the part of the form that it concerns.
+
+Example::
+
+    >>> from structspec.frontends.jsonschema.load import load
+    >>> from structspec.frontends.jsonschema.options import SchemaOptions
+    >>> from structspec.frontends.jsonschema.places import Atlas
+    >>> options = SchemaOptions()
+    >>> atlas = Atlas(load({"allOf": [{"minimum": 1}, {"type": "null"}]}, options), options)
+    >>> Normaliser(atlas, options).form(atlas.root_goal()).numbers
+    ()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from structspec.errors import UnsupportedFeature
+from structspec.frontends.jsonschema.algebra import (
+    ANYTHING,
+    NOTHING,
+    Form,
+    complement,
+    intersect,
+    union,
+)
+from structspec.frontends.jsonschema.arrays import ArrayShape
+from structspec.frontends.jsonschema.assertions import depends_on_path, own_form
+from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
+from structspec.frontends.jsonschema.load import escape
+from structspec.frontends.jsonschema.objects import ObjectShape
+from structspec.frontends.jsonschema.options import SchemaOptions
+from structspec.frontends.jsonschema.places import Atlas, Place
+from structspec.frontends.jsonschema.refusal import Refusal
+
+__all__ = ["Normaliser"]
+
+# How deep emptiness is looked for when deciding whether branches of `oneOf` exclude each other.
+_PROBE_DEPTH = 6
+
+
+class _InProgress(Exception):
+    """A probe met a subschema that is being normalised further out."""
+
+
+class Normaliser:
+    """Normal forms of goals, memoised."""
+
+    def __init__(self, atlas: Atlas, options: SchemaOptions) -> None:
+        self.atlas = atlas
+        self.options = options
+        self._forms: dict[int, Form] = {}
+        self._goals: dict[Goal, Form] = {TRUE: ANYTHING, FALSE: NOTHING}
+        self._active: set[int] = set()
+
+    def form(self, goal: Goal) -> Form:
+        """The normal form of a goal. Raises UnsupportedFeature for a reference in a circle."""
+        known = self._goals.get(goal)
+        if known is not None:
+            return known
+        alternatives = []
+        # Sorted, because the order of a set must not decide the order of alternatives.
+        for alternative in sorted(goal, key=sorted):
+            form = ANYTHING
+            for number in sorted(alternative, key=abs):
+                form = intersect(form, self._signed(number))
+            alternatives.append(form)
+        result = union(*alternatives)
+        self._goals[goal] = result
+        return result
+
+    def _signed(self, number: int) -> Form:
+        form = self._place_form(abs(number))
+        if number > 0:
+            return form
+        return complement(form, Refusal("not", -number, "the complement is not known exactly"))
+
+    # Subschemas of the same value ----------------------------------------------------------
+
+    def _place_form(self, number: int) -> Form:
+        if number in self._forms:
+            return self._forms[number]
+        if number in self._active:
+            raise _InProgress
+        mine: set[int] = set()
+        stack = [number]
+        try:
+            while stack:
+                top = stack[-1]
+                if top in self._forms:
+                    stack.pop()
+                    continue
+                place = self.atlas.place(top)
+                missing = [
+                    abs(part)
+                    for goal in self._applied(place)
+                    for alternative in goal
+                    for part in alternative
+                    if abs(part) not in self._forms
+                ]
+                if not missing:
+                    self._forms[top] = self._combine(place)
+                    stack.pop()
+                    continue
+                mine.add(top)
+                self._active.add(top)
+                for part in missing:
+                    if part in mine:
+                        raise UnsupportedFeature(
+                            "$ref" if "$ref" in place.schema else "allOf",
+                            place.pointer,
+                            "the reference leads back to itself without passing through a "
+                            "property or an item, so it says nothing about any value",
+                        )
+                    if part in self._active:
+                        raise _InProgress
+                stack.extend(missing)
+        finally:
+            self._active -= mine
+        return self._forms[number]
+
+    def _applied(self, place: Place) -> Iterator[Goal]:
+        """The goals that the combinators of a schema apply to the same value."""
+        for _, goals in self._combinators(place):
+            yield from goals
+
+    def _combinators(self, place: Place) -> Iterator[tuple[str, list[Goal]]]:
+        schema, draft, atlas = place.schema, place.draft, self.atlas
+        if "$ref" in schema:
+            yield "$ref", [atlas.reference_goal(place, "$ref")]
+            if draft <= 7:
+                return
+        for keyword in _dynamic(place, atlas):
+            yield "$ref", [atlas.reference_goal(place, keyword)]
+        for keyword in ("allOf", "anyOf", "oneOf"):
+            if keyword in schema:
+                yield (
+                    keyword,
+                    [
+                        atlas.goal(sub, place, f"/{keyword}/{index}")
+                        for index, sub in enumerate(schema[keyword])
+                    ],
+                )
+        if "not" in schema:
+            yield "not", [atlas.goal(schema["not"], place, "/not")]
+        if draft >= 7 and "if" in schema and ("then" in schema or "else" in schema):
+            yield (
+                "if",
+                [
+                    atlas.goal(schema.get(keyword, True), place, f"/{keyword}")
+                    for keyword in ("if", "then", "else")
+                ],
+            )
+        for keyword in ("dependentSchemas", "dependencies"):
+            if (keyword == "dependencies") == (draft <= 7):
+                for name, sub in schema.get(keyword, {}).items():
+                    if not isinstance(sub, list):
+                        path = f"/{keyword}/{escape(name)}"
+                        yield f"{keyword}/{name}", [atlas.goal(sub, place, path)]
+
+    def _combine(self, place: Place) -> Form:
+        form = own_form(place, self.atlas, self.options)
+        for keyword, goals in self._combinators(place):
+            if keyword == "oneOf":
+                applied = self._exactly_one(goals, place)
+            elif keyword == "not":
+                blame = Refusal("not", place.number, "the complement is not known exactly")
+                applied = complement(self.form(goals[0]), blame)
+            elif keyword == "if":
+                blame = Refusal("if", place.number, "the complement of 'if' is not known exactly")
+                condition, then, otherwise = map(self.form, goals)
+                applied = union(
+                    intersect(condition, then), intersect(complement(condition, blame), otherwise)
+                )
+            elif keyword.startswith("dependen"):
+                name = keyword.partition("/")[2]
+                absent = replace(ANYTHING, objects=(ObjectShape(((name, FALSE),)),))
+                present = Form(objects=(ObjectShape(required=(name,)),))
+                applied = union(absent, intersect(present, self.form(goals[0])))
+            elif keyword == "anyOf":
+                applied = union(*map(self.form, goals))
+            else:
+                applied = ANYTHING
+                for goal in goals:
+                    applied = intersect(applied, self.form(goal))
+            form = intersect(form, applied)
+        return form
+
+    # oneOf ---------------------------------------------------------------------------------
+
+    def _exactly_one(self, goals: list[Goal], place: Place) -> Form:
+        forms = [self.form(goal) for goal in goals]
+        blame = Refusal(
+            "oneOf", place.number, "whether two branches overlap cannot be decided exactly"
+        )
+        outside: list[Form | None] = [None] * len(forms)
+
+        def beyond(index: int) -> Form:
+            known = outside[index]
+            if known is None:
+                known = outside[index] = complement(forms[index], blame)
+            return known
+
+        overlapping: list[list[int]] = [[] for _ in forms]
+        for i in range(len(forms)):
+            for j in range(i):
+                if not self._disjoint(forms[i], forms[j]):
+                    overlapping[i].append(j)
+                    overlapping[j].append(i)
+        results = []
+        for form, others in zip(forms, overlapping, strict=True):
+            for other in others:
+                form = intersect(form, beyond(other))
+            results.append(form)
+        return union(*results)
+
+    def _disjoint(self, left: Form, right: Form) -> bool:
+        """Whether no value is in both forms, as far as that is seen without deep search."""
+        if left.null and right.null or left.booleans & right.booleans:
+            return False
+        shallow = intersect(
+            Form(numbers=left.numbers, strings=left.strings),
+            Form(numbers=right.numbers, strings=right.strings),
+        )
+        if shallow.numbers or shallow.strings:
+            return False
+        return all(
+            self._no_object(a, b) for a in left.objects for b in right.objects
+        ) and all(
+            self._empty_array(a.intersect(b), _PROBE_DEPTH)
+            for a in left.arrays
+            for b in right.arrays
+        )
+
+    def _no_object(self, left: ObjectShape, right: ObjectShape) -> bool:
+        # The usual tag of a union is required on both sides; look at such members first.
+        theirs = dict(right.properties)
+        mine = dict(left.properties)
+        shared = set(left.required) & set(right.required)
+        for name in sorted(shared):
+            both = conjoin(mine.get(name, left.additional), theirs.get(name, right.additional))
+            if self._empty(both, _PROBE_DEPTH):
+                return True
+        return self._empty_object(left.intersect(right), _PROBE_DEPTH)
+
+    def _empty(self, goal: Goal, depth: int) -> bool:
+        if goal in (TRUE, FALSE):
+            return goal == FALSE
+        if depth == 0:
+            return False
+        try:
+            form = self.form(goal)
+        except _InProgress:
+            return False
+        if form.null or form.booleans or form.numbers or form.strings:
+            return False
+        return all(self._empty_array(shape, depth - 1) for shape in form.arrays) and all(
+            self._empty_object(shape, depth - 1) for shape in form.objects
+        )
+
+    def _empty_array(self, shape: ArrayShape, depth: int) -> bool:
+        if shape.empty:
+            return True
+        needed = min(shape.minimum, len(shape.prefix) + 1)
+        return any(self._empty(shape.item(index), depth) for index in range(needed))
+
+    def _empty_object(self, shape: ObjectShape, depth: int) -> bool:
+        if shape.empty:
+            return True
+        goals = dict(shape.properties)
+        return any(
+            self._empty(goals.get(name, shape.additional), depth) for name in shape.required
+        )
+
+
+def _dynamic(place: Place, atlas: Atlas) -> Iterator[str]:
+    """Dynamic references that can only mean what a plain `$ref` would."""
+    for keyword, draft in (("$recursiveRef", 2019), ("$dynamicRef", 2020)):
+        if (
+            keyword in place.schema
+            and place.draft == draft
+            and not depends_on_path(place, atlas, keyword)
+        ):
+            yield keyword

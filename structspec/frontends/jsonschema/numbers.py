@@ -1,0 +1,178 @@
+"""Sets of numbers: a union of intervals of integers and of non-integers.
+
+`NumberSet` keeps the integers and the non-integers of a set apart, so ``type: integer``, bounds and
+their complements are closed under and, or, not. `multiples` and `refusals` hold what intervals
+cannot say; a set with them is known only as a *superset* until `lower` decides.
+
+Invariants: intervals of non-integers have closed ends at integral values and are never degenerate,
+so equal sets are equal objects. All values are ints and Decimals; nothing is rounded.
+
+Example::
+
+    >>> from structspec.frontends.jsonschema.numbers import bounded
+    >>> half = bounded(Decimal("0.5"), False, 3, True)
+    >>> half.ints
+    ((1, 3),)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+from structspec.frontends.jsonschema.intervals import (
+    INTEGERS,
+    REALS,
+    Intervals,
+    complement,
+    count,
+    intersect,
+    union,
+)
+from structspec.frontends.jsonschema.refusal import Refusal
+
+__all__ = [
+    "ALL_NUMBERS",
+    "ONLY_INTEGERS",
+    "NumberSet",
+    "bounded",
+    "ceiling",
+    "floor",
+    "number_points",
+]
+
+# Up to this many integers `multipleOf` is decided one by one.
+_ENUMERATED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class NumberSet:
+    """The integers in `ints`, the non-integers in `fracs`, those that all `multiples` divide."""
+
+    ints: Intervals = INTEGERS
+    fracs: Intervals = REALS
+    multiples: frozenset[tuple[int | Decimal, Refusal]] = frozenset()
+    refusals: frozenset[Refusal] = frozenset()
+
+    @property
+    def empty(self) -> bool:
+        """Whether no number is in the set."""
+        return not self.ints and not self.fracs
+
+    @property
+    def plain(self) -> bool:
+        """Whether the intervals say everything."""
+        return not self.multiples and not self.refusals
+
+    def refined(self) -> NumberSet:
+        """The same set with canonical intervals, and multiples decided where that is possible."""
+        fracs = _canonical(self.fracs)
+        ints, multiples = self.ints, self.multiples
+        for multiple, _ in self.multiples:
+            step = Fraction(multiple)
+            if step.denominator == 1:
+                fracs = ()
+        if not fracs:
+            # An integer is a multiple of n/d (in lowest terms) iff n divides it.
+            multiples = frozenset(
+                (n, refusal)
+                for multiple, refusal in multiples
+                if (n := Fraction(multiple).numerator) != 1
+            )
+            if multiples and count(ints) <= _ENUMERATED:
+                kept = (
+                    (value, value + 1)
+                    for low, high in ints
+                    for value in range(low, high)
+                    if all(value % int(n) == 0 for n, _ in multiples)
+                )
+                ints, multiples = union(tuple(kept)), frozenset()
+        if not ints and not fracs:
+            return _NONE
+        return NumberSet(ints, fracs, multiples, self.refusals)
+
+    def intersect(self, other: NumberSet) -> NumberSet:
+        """The numbers in both sets."""
+        return NumberSet(
+            intersect(self.ints, other.ints),
+            intersect(self.fracs, other.fracs),
+            self.multiples | other.multiples,
+            self.refusals | other.refusals,
+        ).refined()
+
+    def union(self, other: NumberSet) -> NumberSet:
+        """The numbers in one of two plain sets."""
+        return NumberSet(
+            union(self.ints, other.ints), union(self.fracs, other.fracs)
+        ).refined()
+
+    def complement(self, blame: Refusal) -> NumberSet:
+        """The numbers outside; `blame` is what to refuse if that is not known."""
+        if not self.plain:
+            return replace(ALL_NUMBERS, refusals=self.refusals | {blame})
+        return NumberSet(
+            complement(self.ints, INTEGERS), complement(self.fracs, REALS)
+        ).refined()
+
+
+ALL_NUMBERS = NumberSet()
+ONLY_INTEGERS = NumberSet(INTEGERS, ())
+_NONE = NumberSet((), ())
+
+
+def bounded(
+    low: int | Decimal | None, low_open: bool, high: int | Decimal | None, high_open: bool
+) -> NumberSet:
+    """All numbers between two bounds (None: unbounded)."""
+    first: float = -math.inf
+    last: float = math.inf
+    start: tuple[float | int | Decimal, int] = (-math.inf, 0)
+    stop: tuple[float | int | Decimal, int] = (math.inf, 0)
+    if low is not None:
+        first = ceiling(low) + (1 if low_open and ceiling(low) == low else 0)
+        start = (low, int(low_open))
+    if high is not None:
+        last = floor(high) + (0 if high_open and floor(high) == high else 1)
+        stop = (high, int(not high_open))
+    ints: Intervals = ((first, last),) if first < last else ()
+    fracs: Intervals = ((start, stop),) if start < stop else ()
+    return NumberSet(ints, fracs).refined()
+
+
+def number_points(values: list[int | Decimal]) -> NumberSet:
+    """Exactly these numbers."""
+    ints = tuple((value, value + 1) for value in values if isinstance(value, int))
+    fracs = tuple(((v, 0), (v, 1)) for v in values if isinstance(v, Decimal))
+    return NumberSet(union(ints), union(fracs)).refined()
+
+
+def floor(value: int | Decimal) -> int:
+    """The largest integer that is not above `value`."""
+    return math.floor(value)
+
+
+def ceiling(value: int | Decimal) -> int:
+    """The smallest integer that is not below `value`."""
+    return math.ceil(value)
+
+
+def _canonical(fracs: Intervals) -> Intervals:
+    if fracs == REALS:
+        return fracs
+    # No integer belongs to `fracs`, so ends at integral values may be closed without harm;
+    # then neighbours such as (1, 2) and (2, 3) touch and merge.
+    closed = (
+        (
+            (low[0], 0) if isinstance(low[0], int) else low,
+            (high[0], 1) if isinstance(high[0], int) else high,
+        )
+        for low, high in fracs
+    )
+    merged = union(tuple(closed))
+    return tuple(
+        (low, high)
+        for low, high in merged
+        if low[0] != high[0] or not isinstance(low[0], int)
+    )

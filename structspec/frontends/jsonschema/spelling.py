@@ -1,0 +1,226 @@
+"""How characters and strings are spelled in JSON text.
+
+`Spelling` turns code points into nodes. Canonical: every character as itself, except ``"`` and
+``\\`` (backslashed) and control characters (the shortest escape, as `json.dumps` writes them with
+``ensure_ascii=False``). Spelling "any" adds every other legal escape of the same character, marked
+as `ir.Variant`: ``\\/``, ``\\uXXXX`` in any case, pairs of surrogates beyond U+FFFF. A character
+counts once however it is spelled.
+
+Escapes for lone surrogates stand for no character. A generic string never contains one (such a
+text is not interchangeable JSON); a key or constant of a schema that does is spelled by its escape.
+
+Cost: one shared node per character; with `share` (large documents) the escapes of a character are
+one rule, so that a literal costs one state per character instead of one per possible byte.
+
+Example::
+
+    >>> from structspec.frontends.jsonschema.spelling import Spelling
+    >>> Spelling("canonical", rules={}).text('a"')
+    Bytes(value=b'"a\\\\""')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from structspec import ir
+
+__all__ = ["ALL_CHARACTERS", "Ranges", "Spelling", "spell", "spell_text"]
+
+Ranges = tuple[tuple[int, int], ...]
+
+#: Every Unicode scalar value.
+ALL_CHARACTERS: Ranges = ((0, 0xD7FF), (0xE000, 0x10FFFF))
+
+_SHORT = {
+    0x22: b'\\"',
+    0x5C: b"\\\\",
+    0x08: b"\\b",
+    0x0C: b"\\f",
+    0x0A: b"\\n",
+    0x0D: b"\\r",
+    0x09: b"\\t",
+}
+_SOLIDUS = 0x2F
+_ITSELF: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, 0x10FFFF))
+_QUOTE = ir.Bytes(b'"')
+
+
+class Spelling:
+    """Spells characters and strings under one policy; remembers what it has built."""
+
+    def __init__(
+        self,
+        spelling: Literal["any", "canonical"],
+        rules: dict[str, ir.Node],
+        share: bool = False,
+    ) -> None:
+        self.any = spelling == "any"
+        self.rules = rules
+        self.share = share
+        self._characters: dict[str, ir.Node] = {}
+        self._canonical = {chr(code): text for code, text in _SHORT.items()}
+        for code in range(0x20):
+            self._canonical.setdefault(chr(code), b"\\u%04x" % code)
+
+    def character(self, ranges: Ranges = ALL_CHARACTERS) -> ir.Node:
+        """One character out of `ranges` (inclusive, sorted, disjoint code points)."""
+        options = list(_canonical_of(ranges))
+        if self.any:
+            options.append(ir.Variant(ir.choice(_escapes_of(ranges))))
+        return ir.choice(options)
+
+    def text(self, value: str) -> ir.Node:
+        """The string `value` with its quotes."""
+        if not self.any:
+            spelled = "".join(map(self._escaped, value)) if self._special(value) else value
+            return ir.Bytes(b'"' + spelled.encode() + b'"')
+        characters = self._characters
+        nodes = [_QUOTE]
+        for character in value:
+            node = characters.get(character)
+            if node is None:
+                node = characters[character] = self._one(character)
+            nodes.append(node)  # type: ignore[arg-type]
+        nodes.append(_QUOTE)
+        return ir.Sequence(tuple(nodes))
+
+    def _special(self, value: str) -> bool:
+        return not value.isprintable() or '"' in value or "\\" in value
+
+    def _escaped(self, character: str) -> str:
+        text = self._canonical.get(character)
+        if text is not None:
+            return text.decode()
+        return f"\\u{ord(character):04x}" if "\ud800" <= character <= "\udfff" else character
+
+    def _one(self, character: str) -> ir.Node:
+        code = ord(character)
+        if 0xD800 <= code <= 0xDFFF:
+            return _hexadecimal(code, code)
+        canonical = ir.Bytes(self._escaped(character).encode())
+        escapes = ir.choice(
+            escape for escape in _escapes_of(((code, code),)) if escape != canonical
+        )
+        if escapes == ir.NOTHING:
+            return canonical
+        if self.share:
+            name = f"escape-{code:04x}"
+            self.rules[name] = escapes
+            escapes = ir.Rule(name)
+        return ir.Choice((canonical, ir.Variant(escapes)))
+
+
+def spell(ranges: Ranges, spelling: Literal["any", "canonical"] = "any") -> ir.Node:
+    """One character out of `ranges` as it may be spelled inside a JSON string."""
+    return Spelling(spelling, {}).character(ranges)
+
+
+def spell_text(value: str, spelling: Literal["any", "canonical"] = "any") -> ir.Node:
+    """A whole JSON string, quotes included."""
+    return Spelling(spelling, {}).text(value)
+
+
+def _clip(ranges: Iterable[tuple[int, int]], within: Ranges) -> Ranges:
+    return tuple(
+        (max(low, first), min(high, last))
+        for low, high in ranges
+        for first, last in within
+        if max(low, first) <= min(high, last)
+    )
+
+
+def _holds(ranges: Ranges, code: int) -> bool:
+    return any(low <= code <= high for low, high in ranges)
+
+
+def _canonical_of(ranges: Ranges) -> Iterator[ir.Node]:
+    plain = _clip(ranges, _ITSELF)
+    if plain:
+        yield ir.Chars(plain)
+    for code, text in _SHORT.items():
+        if _holds(ranges, code):
+            yield ir.Bytes(text)
+    for code in range(0x20):
+        if code not in _SHORT and _holds(ranges, code):
+            yield ir.Bytes(b"\\u%04x" % code)
+
+
+def _escapes_of(ranges: Ranges) -> Iterator[ir.Node]:
+    r"""``\/`` and the numeric escapes of all characters of `ranges`."""
+    if _holds(ranges, _SOLIDUS):
+        yield ir.Bytes(b"\\/")
+    for low, high in _clip(ranges, ((0, 0xD7FF), (0xE000, 0xFFFF))):
+        yield _hexadecimal(low, high)
+    for low, high in _clip(ranges, ((0x10000, 0x10FFFF),)):
+        yield from _pairs(low - 0x10000, high - 0x10000)
+
+
+def _pairs(low: int, high: int) -> Iterator[ir.Node]:
+    """Pairs of surrogates for the code points 0x10000 + `low` to 0x10000 + `high`."""
+    first, last = low >> 10, high >> 10
+    if first == last:
+        yield _pair(first, first, low & 0x3FF, high & 0x3FF)
+        return
+    if low & 0x3FF:
+        yield _pair(first, first, low & 0x3FF, 0x3FF)
+        first += 1
+    if high & 0x3FF != 0x3FF:
+        yield _pair(last, last, 0, high & 0x3FF)
+        last -= 1
+    if first <= last:
+        yield _pair(first, last, 0, 0x3FF)
+
+
+def _pair(first: int, last: int, low: int, high: int) -> ir.Node:
+    return ir.sequence(
+        (
+            _hexadecimal(0xD800 + first, 0xD800 + last),
+            _hexadecimal(0xDC00 + low, 0xDC00 + high),
+        )
+    )
+
+
+def _hexadecimal(low: int, high: int) -> ir.Node:
+    r"""``\uXXXX`` for all code units from `low` to `high`."""
+    return ir.sequence((ir.Bytes(b"\\u"), _four(low, high, 4)))
+
+
+def _four(low: int, high: int, digits: int) -> ir.Node:
+    """The numbers from `low` to `high` with exactly so many hexadecimal digits."""
+    if digits == 0:
+        return ir.EPSILON
+    unit = 16 ** (digits - 1)
+    first, last = low // unit, high // unit
+    if first == last:
+        return ir.sequence((_digits(first, first), _four(low % unit, high % unit, digits - 1)))
+    options: list[ir.Node] = []
+    if low % unit:
+        options.append(
+            ir.sequence((_digits(first, first), _four(low % unit, unit - 1, digits - 1)))
+        )
+        first += 1
+    tail: list[ir.Node] = []
+    if high % unit != unit - 1:
+        tail.append(ir.sequence((_digits(last, last), _four(0, high % unit, digits - 1))))
+        last -= 1
+    if first <= last:
+        rest = [_digits(0, 15)] * (digits - 1)
+        options.append(ir.sequence((_digits(first, last), *rest)))
+    return ir.choice(options + tail)
+
+
+def _digits(first: int, last: int) -> ir.Node:
+    codes = sorted(
+        {ord(text) for digit in range(first, last + 1) for text in (f"{digit:x}", f"{digit:X}")}
+    )
+    if len(codes) == 1:
+        return ir.Bytes(bytes(codes))
+    ranges: list[tuple[int, int]] = []
+    for code in codes:
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1] = (ranges[-1][0], code)
+        else:
+            ranges.append((code, code))
+    return ir.Chars(tuple(ranges))

@@ -1,0 +1,83 @@
+"""Shapes of strings as nodes: finite lists, lengths, and all but a finite list.
+
+Strings with some excluded walk a trie of the excluded ones and, where they leave it, go on freely;
+the trie's depth is known at each node, so bounds on the length stay exact.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from structspec import ir
+from structspec.frontends.jsonschema.intervals import Intervals, contains
+from structspec.frontends.jsonschema.spelling import ALL_CHARACTERS, Ranges, Spelling
+from structspec.frontends.jsonschema.strings import StringShape
+
+__all__ = ["string_texts"]
+
+_QUOTE = ir.Bytes(b'"')
+
+
+def string_texts(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Node]) -> ir.Node:
+    """The spelled strings of a shape, quotes included; `refusals` are the caller's business."""
+    if shape.values is not None:
+        return ir.choice(spelling.text(value) for value in shape.values)
+    if not shape.excluded:
+        content = _free(spelling.character(), shape.lengths, 0)
+    else:
+        content = _outside(shape, spelling, rules)
+    return ir.NOTHING if content == ir.NOTHING else ir.sequence((_QUOTE, content, _QUOTE))
+
+
+def _free(character: ir.Node, lengths: Intervals, read: int) -> ir.Node:
+    """Any characters, when `read` have been read, so that the length comes out right."""
+    return ir.choice(
+        ir.Repeat(
+            character, max(int(low) - read, 0), None if high == math.inf else high - 1 - read
+        )
+        for low, high in lengths
+        if high - 1 >= read
+    )
+
+
+def _outside(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Node]) -> ir.Node:
+    trie: dict[str, Any] = {}
+    ends: set[int] = set()
+    for text in shape.excluded:
+        node = trie
+        for character in text:
+            node = node.setdefault(character, {})
+        ends.add(id(node))
+    prefix = f"outside-{len(rules)}"
+    anything = spelling.character()
+    queue: list[tuple[str, int, dict[str, Any]]] = [(prefix, 0, trie)]
+    for name, depth, node in queue:
+        options: list[ir.Node] = []
+        if id(node) not in ends and contains(shape.lengths, depth, depth + 1):
+            options.append(ir.EPSILON)
+        after = _free(anything, shape.lengths, depth + 1)
+        others = _without(sorted(map(ord, node)))
+        if after != ir.NOTHING:
+            options.append(ir.sequence((spelling.character(others), after)))
+        for character in sorted(node):
+            child = f"{prefix}.{len(queue)}"
+            queue.append((child, depth + 1, node[character]))
+            options.append(
+                ir.sequence((spelling.character(((ord(character),) * 2,)), ir.Rule(child)))
+            )
+        rules[name] = ir.choice(options)
+    return ir.Rule(prefix)
+
+
+def _without(codes: list[int]) -> Ranges:
+    ranges: list[tuple[int, int]] = []
+    for low, high in ALL_CHARACTERS:
+        for code in codes:
+            if low <= code <= high:
+                if low < code:
+                    ranges.append((low, code - 1))
+                low = code + 1
+        if low <= high:
+            ranges.append((low, high))
+    return tuple(ranges)

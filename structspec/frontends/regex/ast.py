@@ -1,0 +1,131 @@
+"""The syntax tree of a regular expression, over characters.
+
+Owns the node types and two building helpers. The tree is what a pattern *matches*: groups are
+resolved, captures and laziness make no difference to a language and are gone. Assertions (`^`,
+`$`, `\\b`) stay in the tree, since what they mean depends on where the pattern is used; `resolve`
+removes them.
+
+Invariants: `Chars.ranges` are sorted, disjoint, inclusive ranges of Unicode scalar values;
+`Alternation(())` matches nothing (`NEVER`), `Concat(())` only the empty string (`EMPTY`).
+
+Example::
+
+    >>> concat([Chars(((97, 97),)), EMPTY])
+    Chars(ranges=((97, 97),))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = [
+    "EMPTY",
+    "NEVER",
+    "Alternation",
+    "Chars",
+    "Concat",
+    "End",
+    "Node",
+    "Repeat",
+    "Start",
+    "WordBoundary",
+    "alternation",
+    "asserts",
+    "concat",
+    "nullable",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character out of the ranges."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Concat:
+    """All items one after another."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alternation:
+    """Any one of the items."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """`minimum` to `maximum` copies of the item (None: no upper limit)."""
+
+    item: Node
+    minimum: int
+    maximum: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Asserts the start of the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Asserts the end of the text; `or_newline`: or the place before a line feed that ends it."""
+
+    or_newline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WordBoundary:
+    """Asserts that exactly one neighbour is in `word` (`negated`: that both or none are)."""
+
+    word: tuple[tuple[int, int], ...]
+    negated: bool = False
+
+
+Node: TypeAlias = Chars | Concat | Alternation | Repeat | Start | End | WordBoundary
+
+EMPTY = Concat(())
+NEVER = Alternation(())
+
+
+def concat(items: Iterable[Node]) -> Node:
+    """A `Concat` without nesting and needless wrapping."""
+    flat: list[Node] = []
+    for item in items:
+        if item == NEVER:
+            return NEVER
+        flat.extend(item.items if isinstance(item, Concat) else (item,))
+    return flat[0] if len(flat) == 1 else Concat(tuple(flat))
+
+
+def alternation(items: Iterable[Node]) -> Node:
+    """An `Alternation` without nesting, duplicates and needless wrapping."""
+    flat: dict[Node, None] = {}
+    for item in items:
+        for part in item.items if isinstance(item, Alternation) else (item,):
+            flat.setdefault(part)
+    return next(iter(flat)) if len(flat) == 1 else Alternation(tuple(flat))
+
+
+def asserts(node: Node) -> bool:
+    """Does the tree contain an assertion?"""
+    if isinstance(node, Concat | Alternation):
+        return any(map(asserts, node.items))
+    if isinstance(node, Repeat):
+        return asserts(node.item)
+    return not isinstance(node, Chars)
+
+
+def nullable(node: Node) -> bool:
+    """Does a tree without assertions match the empty string?"""
+    if isinstance(node, Concat):
+        return all(map(nullable, node.items))
+    if isinstance(node, Alternation):
+        return any(map(nullable, node.items))
+    return isinstance(node, Repeat) and (node.minimum == 0 or nullable(node.item))

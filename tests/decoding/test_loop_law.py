@@ -1,0 +1,288 @@
+"""The law of the whole loop, exactly: every random choice enumerated on a tiny transformer.
+
+The loop runs unchanged: its cache, its masks with budgets, its drafters. Only the verifier is
+replaced by one that knows its own exact law (the float64 oracle's) and branches over it; drafters
+that sample branch too. Summing over all branches gives the law of the output, which must be that
+of plain masked sampling computed without cache, loop or warp.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from structspec.decoding.loop import decode
+from structspec.decoding.warp import Sampling
+from structspec.drafting import CombinedDraft, Draft, DraftBuilder, Request
+from structspec.models import Model
+from structspec.verification import Purpose, Verdict, oracle
+from structspec.verification.randomness import sample_inverse
+from structspec.verification.registry import verifiers
+from structspec.vocab import Vocabulary
+
+Bind = Callable[[str, Vocabulary], Any]
+Law = dict[tuple[tuple[int, ...], str], float]
+PROMPT = [4, 0, 2, 1]
+PATTERN = "(a|b|ab){1,3}c?"
+BUDGET = 3
+EOS = 5
+
+
+class Branches:
+    """One path through all random choices, and the paths that it leaves to be taken."""
+
+    def __init__(self, script: tuple[int, ...]) -> None:
+        self.script = script
+        self.taken: list[int] = []
+        self.probability = 1.0
+        self.open: list[tuple[int, ...]] = []
+
+    def choose(self, probabilities: Sequence[float] | np.ndarray) -> int:
+        options = [i for i, p in enumerate(probabilities) if p > 0]
+        at = len(self.taken)
+        if at < len(self.script):
+            choice = self.script[at]
+        else:
+            choice = options[0]
+            self.open += [(*self.taken, other) for other in options[1:]]
+        self.taken.append(choice)
+        self.probability *= float(probabilities[choice])
+        return choice
+
+
+def all_paths(run: Callable[[Branches], Any]) -> Iterator[tuple[float, Any]]:
+    waiting: list[tuple[int, ...]] = [()]
+    while waiting:
+        path = Branches(waiting.pop())
+        result = run(path)
+        waiting += path.open
+        yield path.probability, result
+
+
+def branching_verifier(path: Branches, law: Callable[..., oracle.ExitLaw]) -> Callable[..., Any]:
+    def verify(
+        target: torch.Tensor,
+        draft: torch.Tensor | None,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        uniforms: torch.Tensor,
+        *,
+        onehot: torch.Tensor | None = None,
+        eos_ids: Sequence[int] = (),
+    ) -> Verdict:
+        del uniforms
+        drafted = tokens[0, : int(lengths[0])].tolist()
+        p = target[0].numpy()
+        q = np.zeros((len(drafted), p.shape[1]))
+        for i, token in enumerate(drafted):
+            hot = draft is None or (onehot is not None and bool(onehot[0, i]))
+            q[i] = oracle.one_hot(token, p.shape[1]) if hot else draft[0, i].numpy()
+        exact = law(p, q, drafted)
+        kept = path.choose(exact.exit)
+        ended = kept == len(drafted) > 0 and drafted[-1] in eos_ids
+        token = -1 if ended else path.choose(exact.emit[kept])
+        return Verdict(torch.tensor([kept]), torch.tensor([token]))
+
+    return verify
+
+
+class RandomDraft:
+    """Drafts two tokens sampled from a law of its own, masked, end tokens included."""
+
+    def __init__(self, path: Branches | None = None, length: int = 2) -> None:
+        self.path = path
+        self.length = length
+
+    def begin(self, request: Request) -> RandomDraft:
+        self.request = request
+        return self
+
+    def law(self, context: Sequence[int], mask: np.ndarray) -> np.ndarray:
+        noise = np.random.default_rng([len(context), *context[-3:]])
+        raw = noise.dirichlet(np.full(6, 0.7))
+        legal = np.unpackbits(mask.view(np.uint8), bitorder="little")[:6]
+        masked = raw * legal
+        return masked / masked.sum()
+
+    def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
+        builder = DraftBuilder(self.request.constraint, state, left)
+        rows = []
+        for i in range(self.length):
+            row = self.law([*context, *builder.tokens], builder.mask)
+            if self.path is not None:
+                token = self.path.choose(row)
+            else:
+                uniforms = self.request.noise.uniforms(
+                    self.request.number, step, Purpose.DRAFT, count=self.length
+                )
+                token = sample_inverse(row, uniforms[i])
+            rows.append(row)
+            assert builder.add(token) or builder.end(token)
+            if token == EOS or not builder.room:
+                break
+        return builder.build(q=torch.from_numpy(np.array(rows)))
+
+    def observe(self, draft: Draft, accepted: int) -> None:
+        pass
+
+
+class MixedDraft(RandomDraft):
+    """A deterministic first place, then a sampled one."""
+
+    def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
+        builder = DraftBuilder(self.request.constraint, state, left)
+        first = next(t for t in range(5) if builder.add(t))
+        rows = [np.zeros(6)]
+        if builder.room:
+            row = self.law([*context, first], builder.mask)
+            assert self.path is not None
+            token = self.path.choose(row)
+            rows.append(row)
+            assert builder.add(token) or builder.end(token)
+        return builder.build(
+            q=torch.from_numpy(np.array(rows)), onehot=[True, False][: len(builder.tokens)]
+        )
+
+
+def plain_law(model: Model, constraint: Any, sampling: Sampling) -> Law:
+    """The definition: mask, penalise, temper, renormalise, one token after another, no cache."""
+    law: Law = defaultdict(float)
+
+    def walk(output: tuple[int, ...], state: int, mass: float) -> None:
+        left = BUDGET - len(output)
+        mask = constraint.mask(state, left).view(np.uint8)
+        legal = np.unpackbits(mask, bitorder="little")[:6].astype(bool)
+        with torch.inference_mode():
+            ids = torch.tensor([[*PROMPT, *output]])
+            logits = model.model(input_ids=ids, use_cache=False).logits[0, -1].numpy().copy()
+        for token in {*PROMPT, *output}:
+            factor = sampling.repetition_penalty
+            logits[token] = logits[token] * factor if logits[token] < 0 else logits[token] / factor
+        for token in output:
+            logits[token] -= sampling.frequency_penalty
+        logits = np.where(legal, logits / sampling.temperature, -np.inf)
+        row = np.exp(logits - logits.max())
+        row /= row.sum()
+        for token in np.flatnonzero(row):
+            if token == EOS:
+                law[output, "end"] += mass * row[token]
+            else:
+                reached = constraint.advance(state, int(token))
+                walk((*output, int(token)), reached, mass * row[token])
+
+    walk((), constraint.start, 1.0)
+    return law
+
+
+def loop_law(
+    model: Model,
+    constraint: Any,
+    sampling: Sampling,
+    law: Callable[..., oracle.ExitLaw],
+    make_draft: Callable[[Branches], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Law:
+    def run(path: Branches) -> tuple[int, ...]:
+        monkeypatch.setitem(verifiers, "branching", branching_verifier(path, law))
+        output = decode(
+            model,
+            PROMPT,
+            constraint,
+            sampling=sampling,
+            draft=make_draft(path),
+            verifier="branching",
+            max_tokens=BUDGET,
+        )
+        assert constraint.vocab.decode(output.tokens) == output.text
+        return output.tokens
+
+    total: Law = defaultdict(float)
+    for probability, tokens in all_paths(run):
+        total[tokens, "end"] += probability
+    return total
+
+
+DRAFTS: dict[str, Callable[[Branches], Any]] = {
+    "none": lambda path: None,
+    "auto": lambda path: CombinedDraft(),
+    "sampled": RandomDraft,
+    "mixed": MixedDraft,
+}
+
+
+@pytest.mark.parametrize("rule", ["block", "token"])
+@pytest.mark.parametrize("draft", DRAFTS)
+def test_every_draft_and_verifier_leaves_the_plain_law(
+    tiny_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    monkeypatch: pytest.MonkeyPatch,
+    draft: str,
+    rule: str,
+) -> None:
+    constraint = bind(PATTERN, tiny_vocab)
+    law = oracle.block_law if rule == "block" else oracle.token_law
+    sampling = Sampling(temperature=1.7)
+    expected = plain_law(tiny_model, constraint, sampling)
+    found = loop_law(tiny_model, constraint, sampling, law, DRAFTS[draft], monkeypatch)
+    assert len(expected) > 20
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
+    assert max(abs(found[k] - expected[k]) for k in {*found, *expected}) < 1e-12
+
+
+@pytest.mark.parametrize("draft", ["auto", "sampled"])
+def test_penalties_see_each_places_own_prefix(
+    tiny_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    monkeypatch: pytest.MonkeyPatch,
+    draft: str,
+) -> None:
+    constraint = bind(PATTERN, tiny_vocab)
+    sampling = Sampling(temperature=1.3, repetition_penalty=1.4, frequency_penalty=0.7)
+    expected = plain_law(tiny_model, constraint, sampling)
+    found = loop_law(
+        tiny_model, constraint, sampling, oracle.block_law, DRAFTS[draft], monkeypatch
+    )
+    assert max(abs(found[k] - expected[k]) for k in {*found, *expected}) < 1e-12
+
+
+@pytest.mark.parametrize("verifier", ["block", "token"])
+def test_sampled_outputs_have_the_plain_law(
+    tiny_model: Model, tiny_vocab: Vocabulary, bind: Bind, verifier: str
+) -> None:
+    """The real verifiers and the real randomness, by a χ² test over many seeds."""
+    constraint = bind(PATTERN, tiny_vocab)
+    sampling = Sampling(temperature=1.7)
+    expected = plain_law(tiny_model, constraint, sampling)
+    runs = 1500
+    counts: dict[Any, int] = defaultdict(int)
+    for seed in range(runs):
+        output = decode(
+            tiny_model,
+            PROMPT,
+            constraint,
+            sampling=sampling,
+            draft=RandomDraft(),
+            verifier=verifier,
+            max_tokens=BUDGET,
+            seed=seed,
+        )
+        counts[output.tokens, "end"] += 1
+    assert set(counts) <= set(expected)
+    # texts that are rarer than five expected runs share one cell
+    cells = [(counts[k], runs * p) for k, p in expected.items() if runs * p >= 5]
+    rare = (runs - sum(c for c, _ in cells), runs - sum(e for _, e in cells))
+    cells.append(rare)
+    statistic = sum((c - e) ** 2 / e for c, e in cells)
+    freedom = len(cells) - 1
+    # Wilson-Hilferty: a fixed set of seeds, so this cannot flicker; 4 standard deviations
+    normal = ((statistic / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / (
+        2 / (9 * freedom)
+    ) ** 0.5
+    assert normal < 4

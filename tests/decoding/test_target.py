@@ -1,0 +1,137 @@
+"""The key/value cache: appending, undoing, refusing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from structspec.decoding.target import Target
+from structspec.errors import DraftError, PromptError
+from structspec.models import Model
+
+IDS = [0, 3, 1, 4, 2, 2, 0, 1, 3, 0, 4, 1]
+
+
+def reference(model: Model, ids: list[int]) -> torch.Tensor:
+    """Logits without any cache."""
+    with torch.inference_mode():
+        return model.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+
+
+@pytest.fixture(scope="module")
+def sliding_model() -> Model:
+    torch.manual_seed(3)
+    config = transformers.MistralConfig(
+        vocab_size=6,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        sliding_window=4,
+        max_position_embeddings=64,
+        initializer_range=0.6,
+    )
+    model = transformers.MistralForCausalLM(config).to(torch.float64).eval()
+    return Model(model, None, name="sliding")
+
+
+@pytest.fixture(scope="module")
+def convolution_model() -> Model:
+    torch.manual_seed(4)
+    config = transformers.Lfm2Config(
+        vocab_size=6,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=64,
+        layer_types=["conv", "full_attention"],
+        initializer_range=0.6,
+    )
+    model = transformers.Lfm2ForCausalLM(config).to(torch.float64).eval()
+    return Model(model, None, name="convolution")
+
+
+@pytest.mark.parametrize("chunks", [[12], [1] * 12, [5, 3, 4], [9, 1, 2]])
+@pytest.mark.parametrize("kind", ["tiny_model", "sliding_model", "convolution_model"])
+def test_any_chunking_gives_the_uncached_logits(
+    request: pytest.FixtureRequest, kind: str, chunks: list[int]
+) -> None:
+    model: Model = request.getfixturevalue(kind)
+    expected = reference(model, IDS)
+    target = Target(model)
+    position = 0
+    for size in chunks:
+        part = IDS[position : position + size]
+        rows = target.forward(part, keep=min(2, size))
+        position += size
+        target.crop(0)
+        torch.testing.assert_close(rows, expected[position - rows.shape[0] : position])
+    assert target.length == len(IDS)
+
+
+@pytest.mark.parametrize("kind", ["tiny_model", "sliding_model", "convolution_model"])
+@pytest.mark.parametrize("rejected", [1, 2, 5])
+def test_a_crop_leaves_no_trace(
+    request: pytest.FixtureRequest, kind: str, rejected: int
+) -> None:
+    model: Model = request.getfixturevalue(kind)
+    target = Target(model)
+    target.forward(IDS[:7] + [5] * rejected, keep=rejected + 1)
+    target.crop(rejected)
+    rows = target.forward(IDS[7:9] + [4, 4, 4], keep=5)
+    torch.testing.assert_close(rows[:2], reference(model, IDS[:9])[-2:])
+    target.crop(3)
+    rows = target.forward(IDS[9:], keep=3)
+    torch.testing.assert_close(rows, reference(model, IDS)[-3:])
+
+
+def test_forwards_and_length_are_counted(tiny_model: Model) -> None:
+    target = Target(tiny_model)
+    target.forward([0, 1, 2])
+    target.forward([3, 4], keep=2)
+    target.crop(1)
+    assert (target.forwards, target.length) == (2, 4)
+
+
+def test_logits_are_float64_only_for_a_float64_model(tiny_model: Model) -> None:
+    assert Target(tiny_model).forward([0]).dtype == torch.float64
+    half = Model(tiny_copy(tiny_model).to(torch.bfloat16), None, name="half")
+    assert Target(half).forward([0]).dtype == torch.float32
+
+
+def tiny_copy(model: Model) -> Any:
+    copy = type(model.model)(model.model.config)
+    copy.load_state_dict(model.model.state_dict())
+    return copy.eval()
+
+
+def test_passing_the_window_names_both_numbers(tiny_model: Model) -> None:
+    target = Target(tiny_model)
+    target.forward([0] * 60)
+    with pytest.raises(PromptError, match=r"65 tokens .* window of 64"):
+        target.forward([1] * 5)
+    assert target.length == 60
+
+
+def test_a_recurrent_state_refuses_to_crop() -> None:
+    torch.manual_seed(0)
+    config = transformers.Mamba2Config(
+        vocab_size=6,
+        hidden_size=16,
+        num_hidden_layers=1,
+        state_size=8,
+        num_heads=4,
+        head_dim=8,
+        n_groups=1,
+    )
+    model = Model(transformers.Mamba2ForCausalLM(config).eval(), None, name="recurrent")
+    target = Target(model)
+    target.forward([0, 1, 2])
+    with pytest.raises(DraftError, match="recurrent"):
+        target.crop(1)
