@@ -63,8 +63,8 @@ def encode_prompt(
                 "continue_final_message needs chat messages; a raw text is always continued"
             )
         ids, is_open = _encode_text(model, prompt), True
-    elif _is_ids(prompt):
-        ids, is_open = [int(i) for i in prompt], False  # type: ignore[call-overload]
+    elif hasattr(prompt, "tolist") or _is_ids(prompt):
+        ids, is_open = _given_ids(prompt), False
     else:
         ids = _encode_chat(model, prompt, tools, continue_final_message, template)
         is_open = continue_final_message
@@ -121,7 +121,7 @@ def _encode_chat(
 
 
 def _check_messages(messages: Any) -> None:
-    if not isinstance(messages, Sequence) or isinstance(messages, (bytes, bytearray)):
+    if not isinstance(messages, Sequence) or isinstance(messages, bytes | bytearray):
         raise PromptError(
             f"a prompt is a text, a list of messages or a list of token ids, not "
             f"{type(messages).__name__}"
@@ -141,10 +141,18 @@ def _check_messages(messages: Any) -> None:
 
 
 def _is_ids(prompt: Any) -> bool:
-    if hasattr(prompt, "tolist"):  # a numpy array or a tensor
-        return getattr(prompt, "ndim", 0) == 1
     return (
         isinstance(prompt, Sequence)
         and bool(prompt)
         and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt)
     )
+
+
+def _given_ids(prompt: Any) -> list[int]:
+    """Ids from a sequence, an array or a tensor; one row of a batch counts as its row."""
+    if hasattr(prompt, "tolist"):
+        shape = tuple(prompt.shape)
+        if len(shape) not in (1, 2) or (len(shape) == 2 and shape[0] != 1):
+            raise PromptError(f"ids of shape {shape} are not one prompt; pass [length]")
+        prompt = prompt.reshape(-1).tolist()
+    return [int(i) for i in prompt]

@@ -186,7 +186,9 @@ def unpack_masks(masks: PackedMasks, size: int, device: torch.device | None = No
         masks = torch.from_numpy(np.array(masks, dtype="<u4", order="C").view(np.int32))
     if masks.dtype not in (torch.int32, torch.uint32):
         raise TypeError(f"packed masks must be 32-bit words, got {masks.dtype}")
-    packed = masks.to(device).contiguous().view(torch.uint8)
+    rows, width = masks.shape
+    # Flat first: a dimension of one element may have any stride, which views of bytes refuse.
+    packed = masks.to(device).flatten().contiguous().view(torch.uint8).view(rows, 4 * width)
     # Byte k of a row holds ids 8k..8k+7, lowest bit first, as words are little-endian.
     bits = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=packed.device)
     legal = (packed[:, :, None] & bits).ne(0).flatten(1)

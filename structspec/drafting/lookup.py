@@ -62,8 +62,8 @@ class ContextIndex:
         self._settings = settings
         self._ids: list[int] = []
         self._text = bytearray()
-        # n-gram -> the position behind its latest occurrence and the one before that
-        self._places: dict[tuple[int, ...], tuple[int, int]] = {}
+        # n-gram -> the positions behind its last three occurrences, latest first
+        self._places: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def update(self, context: Sequence[int]) -> None:
         """Index what `context` has beyond the last call; it must start with what it was."""
@@ -74,7 +74,7 @@ class ContextIndex:
             end = len(self._ids)
             for n in range(low, min(top, end) + 1):
                 gram = tuple(self._ids[end - n :])
-                self._places[gram] = (end, self._places.get(gram, (-1, -1))[0])
+                self._places[gram] = (end, *self._places.get(gram, ())[:2])
 
     def extend(self, builder: DraftBuilder, most: int) -> int:
         """Append at most `most` looked-up tokens to a draft behind the indexed context."""
@@ -93,7 +93,7 @@ class ContextIndex:
         for n in range(len(tail), self._settings.min_ngram - 1, -1):
             # the tail is indexed too: its own place says nothing about what follows
             for place in self._places.get(tuple(tail[len(tail) - n :]), ()):
-                if 0 < place < end:
+                if place < end:
                     yield self._ids[place : place + most]
 
     def _spelt_anew(self, drafted: list[int], most: int) -> list[int]:

@@ -51,6 +51,15 @@ def test_masks_of_any_width_unpack_bit_by_bit(size: int, rows: int, seed: int) -
     assert torch.equal(unpack_masks(as_int32.view(torch.uint32), size), legal)
 
 
+def test_a_column_of_one_word_unpacks_whatever_its_strides() -> None:
+    words = torch.arange(12, dtype=torch.int32).reshape(3, 4)
+    for rows in (3, 1):
+        column = words[:rows, 2:3]
+        expected = [[bool(int(w) >> i & 1) for i in range(5)] for w in column[:, 0]]
+        assert unpack_masks(column, 5).tolist() == expected
+        assert unpack_masks(column.numpy().astype(np.uint32), 5).tolist() == expected
+
+
 def test_ids_beyond_the_grammars_vocabulary_are_illegal() -> None:
     law = target_law(torch.zeros(1, 100), pack(torch.ones(1, 40).bool()), None, Sampling())
     assert law[0, :40].sum() == pytest.approx(1.0)

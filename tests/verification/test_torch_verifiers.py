@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -76,7 +77,8 @@ def make(
 ) -> Batch:
     rng = np.random.default_rng(seed)
     p = rng.dirichlet(np.full(vocab, 0.5), (size, length + 1)) + 1e-9
-    q = 0.6 * p[:, :-1] + 0.4 * (rng.dirichlet(np.full(vocab, 0.5), (size, length)) + 1e-9)
+    near = rng.choice([0.1, 0.6, 0.9], (size, length, 1))  # bad drafts leave block residuals
+    q = near * p[:, :-1] + (1 - near) * (rng.dirichlet(np.full(vocab, 0.5), (size, length)) + 1e-9)
     legal = rng.random((size, length + 1, vocab)) < 0.7
     legal[..., 0] = True
     p, q = np.where(legal, p, 0.0), np.where(legal[:, :-1], q, 0.0)
@@ -210,10 +212,11 @@ def test_frequencies_over_a_grid_of_uniforms_are_the_target_law(
             points,
             eos_ids=m.ends,
         )
-        for kept, token in zip(verdict.accepted.tolist(), verdict.token.tolist(), strict=True):
+        outcomes = Counter(zip(verdict.accepted.tolist(), verdict.token.tolist(), strict=True))
+        for (kept, token), count in outcomes.items():
             text = (*drafted[:kept], *([token] if token >= 0 else []))
             for whole, chance in oracle.plain_law(m.target, 3, m.ends, text).items():
-                law[whole] = law.get(whole, 0.0) + mass / size * chance
+                law[whole] = law.get(whole, 0.0) + mass * count / size * chance
     assert oracle.distance(law, oracle.plain_law(m.target, 3, m.ends)) < 0.04
 
 
@@ -307,6 +310,25 @@ def test_illegal_tokens_are_never_kept_or_drawn(name: str) -> None:
         )
         assert verdict.accepted.tolist() == [0, 0]
         assert verdict.token.tolist() == ([10, 10] if u == 0.0 else [19, 19])
+
+
+def test_a_block_residual_carries_the_path_weight() -> None:
+    """w_1 = .5 and τ = 1: y ∝ (.3 - .1, .15 - .1, 0), so .75 draws token 0; without w, token 1."""
+    target = torch.tensor([[[0.5, 0.5, 0.0], [0.6, 0.3, 0.1], [1.0, 0.0, 0.0]]])
+    draft = torch.tensor([[[1.0, 0.0, 0.0], [0.1, 0.1, 0.8]]])
+    uniforms = torch.tensor([[0.1, 0.9, 0.75]])
+    verdict = block_verify(target, draft, torch.tensor([[0, 2]]), torch.tensor([2]), uniforms)
+    assert (verdict.accepted.tolist(), verdict.token.tolist()) == ([1], [0])
+
+
+def test_an_exit_of_probability_zero_is_not_taken_by_a_uniform_of_zero() -> None:
+    """w_1 = .5, and place 2 is forced: h_1 = 0, so τ is 0 or 2 but never 1."""
+    target = torch.tensor([[[0.5, 0.5], [1.0, 0.0], [0.5, 0.5]]])
+    draft = torch.tensor([[[1.0, 0.0], [1.0, 0.0]]])
+    tokens, two = torch.tensor([[0, 0]]), torch.tensor([2])
+    for last, accepted, token in ((0.6, 0, 1), (0.4, 2, 0)):
+        verdict = block_verify(target, draft, tokens, two, torch.tensor([[0.0, last, 0.0]]))
+        assert (verdict.accepted.tolist(), verdict.token.tolist()) == ([accepted], [token])
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

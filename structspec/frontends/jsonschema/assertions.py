@@ -229,5 +229,5 @@ class _Reader:
             for name, companions in keywords.get(keyword, {}).items():
                 if isinstance(companions, list):
                     if companions:
-                        present = ObjectShape(required=(name, *companions))
+                        present = ObjectShape(required=tuple(dict.fromkeys((name, *companions))))
                         yield [ObjectShape(((name, FALSE),)), present]

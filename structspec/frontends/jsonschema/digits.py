@@ -154,7 +154,7 @@ class Digits:
 
     def point(self, value: Number) -> ir.Node:
         """The texts of one number."""
-        text = ir.Bytes((format(value, "f") if isinstance(value, Decimal) else str(value)).encode())
+        text = ir.Bytes(_plain(value).encode())
         if isinstance(value, Decimal):
             text = ir.Bytes(text.value.rstrip(b"0"))
             return self._with_variant(text, _ZEROS) if self.spelling == "any" else text
@@ -224,7 +224,7 @@ class _Bound:
 
     @classmethod
     def of(cls, value: Number, is_open: bool) -> _Bound:
-        whole, _, fraction = format(value, "f").partition(".")
+        whole, _, fraction = _plain(value).partition(".")
         return cls(whole, fraction.rstrip("0"), is_open)
 
     def whole_step(self, count: int, order: int, digit: int) -> int:
@@ -246,6 +246,11 @@ class _Bound:
     def final(self, count: int, order: int) -> int:
         """The order of the values, if the text ends after `count` digits behind the point."""
         return -1 if order == 0 and count < len(self.fraction) else order
+
+
+def _plain(value: Number) -> str:
+    """The value without an exponent (formatting an int with "f" would round it to a float)."""
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
 def _sign(value: int) -> int:

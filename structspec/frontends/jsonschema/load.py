@@ -44,6 +44,7 @@ __all__ = [
     "escape",
     "load",
     "plain",
+    "read_text",
     "specification_of",
 ]
 
@@ -182,8 +183,11 @@ def _bare(uri: str) -> str:
 
 
 def _read(source: Any, pointer: str) -> Any:
-    if not isinstance(source, str):
-        return plain(source, pointer)
+    return read_text(source) if isinstance(source, str) else plain(source, pointer)
+
+
+def read_text(source: str) -> Any:
+    """Parse the JSON text of a schema exactly. Raises SchemaError with line and column."""
     try:
         value = json.loads(
             source, parse_float=Decimal, parse_int=Decimal, parse_constant=_no_constant
@@ -197,7 +201,7 @@ def _read(source: Any, pointer: str) -> Any:
             "the schema's JSON text is nested deeper than the JSON parser can read; "
             "flatten it with $defs and $ref"
         ) from error
-    return plain(value, pointer)
+    return plain(value)
 
 
 def _no_constant(name: str) -> Any:

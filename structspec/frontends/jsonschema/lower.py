@@ -280,7 +280,9 @@ class Lowering:
                             None,
                         )
                 return
-        self.refuse(shape.counted)
+        culprit = "maxProperties" if fewest == 0 else "minProperties"
+        named_here = {refusal for refusal in shape.counted if refusal.keyword == culprit}
+        self.refuse(named_here or shape.counted)
         yield self._members(named, rest)
 
     def _members(

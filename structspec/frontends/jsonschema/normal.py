@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from structspec.errors import UnsupportedFeature
 from structspec.frontends.jsonschema.algebra import (
     ANYTHING,
     NOTHING,
@@ -48,6 +47,12 @@ __all__ = ["Normaliser"]
 _PROBE_DEPTH = 6
 
 
+_CIRCLE = (
+    "the reference leads back to itself without passing through a property or an item, "
+    "so it says nothing about any value"
+)
+
+
 class _InProgress(Exception):
     """A probe met a subschema that is being normalised further out."""
 
@@ -63,7 +68,7 @@ class Normaliser:
         self._active: set[int] = set()
 
     def form(self, goal: Goal) -> Form:
-        """The normal form of a goal. Raises UnsupportedFeature for a reference in a circle."""
+        """The normal form of a goal."""
         known = self._goals.get(goal)
         if known is not None:
             return known
@@ -111,18 +116,15 @@ class Normaliser:
                     self._forms[top] = self._combine(place)
                     stack.pop()
                     continue
+                if not mine.isdisjoint(missing) or top in missing:
+                    self._forms[top] = replace(
+                        ANYTHING, refusals=frozenset({Refusal(_leading(place), top, _CIRCLE)})
+                    )
+                    continue
+                if not self._active.isdisjoint(missing):
+                    raise _InProgress
                 mine.add(top)
                 self._active.add(top)
-                for part in missing:
-                    if part in mine:
-                        raise UnsupportedFeature(
-                            "$ref" if "$ref" in place.schema else "allOf",
-                            place.pointer,
-                            "the reference leads back to itself without passing through a "
-                            "property or an item, so it says nothing about any value",
-                        )
-                    if part in self._active:
-                        raise _InProgress
                 stack.extend(missing)
         finally:
             self._active -= mine
@@ -280,6 +282,12 @@ class Normaliser:
         return any(
             self._empty(goals.get(name, shape.additional), depth) for name in shape.required
         )
+
+
+def _leading(place: Place) -> str:
+    """The keyword that leads on from a subschema to others about the same value."""
+    leading = ("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if")
+    return next((keyword for keyword in leading if keyword in place.schema), "dependentSchemas")
 
 
 def _dynamic(place: Place, atlas: Atlas) -> Iterator[str]:

@@ -62,7 +62,7 @@ def resolve(node: Node, *, search: bool = False) -> Node:
 
     The result has no assertions; its language is over whole texts either way.
     """
-    if isinstance(node, Alternation):
+    if isinstance(node, Alternation) and asserts(node):
         return alternation(resolve(item, search=search) for item in node.items)
     node = _python_end(node, search)
     if search:
