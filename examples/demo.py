@@ -132,10 +132,14 @@ def main() -> int:
     arguments = parser.parse_args()
     console = Console()
     started = time.perf_counter()
-    with console.status("loading the model (the first time it is converted, about half a minute) …"):
+    with console.status(
+        "loading the model (the first time it is converted, about half a minute) …"
+    ):
         model = structspec.load(arguments.model)
     console.print(f"{model.name} loaded in {time.perf_counter() - started:.1f} s")
-    table = Table("schema", "valid", "tokens", "forwards", "tokens/forward", "accepted/drafted", "s")
+    table = Table(
+        "schema", "valid", "tokens", "forwards", "tokens/forward", "accepted/drafted", "s"
+    )
     failures = 0
     for title, prompt, output_type in TASKS:
         with console.status(f"{title} (compiling the kernels the first time) …"):
@@ -149,7 +153,9 @@ def main() -> int:
                 draft=arguments.draft,
             )
         data = json.loads(result.text)
-        errors = list(jsonschema.Draft202012Validator(describe(output_type).schema).iter_errors(data))
+        errors = list(
+            jsonschema.Draft202012Validator(describe(output_type).schema).iter_errors(data)
+        )
         failures += bool(errors)
         console.print(f"\n[bold]{title}[/bold]: {prompt}", highlight=False, soft_wrap=True)
         console.print_json(result.text, indent=None)

@@ -123,7 +123,7 @@ def generate(
     grammar = _grammar(output_type, options)
     target = _model(model)
     settings = sampling or Sampling()
-    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    given: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     settings = replace(settings, **{k: v for k, v in given.items() if v is not None})
     if seed is None and sampling is None:
         seed = -1  # fresh
@@ -297,9 +297,7 @@ class StructuredSpec:
 class StructuredFunction(Generic[T]):
     """A decorated function: calling it returns the value, `result(...)` the whole `Result`."""
 
-    def __init__(
-        self, function: Callable[..., Any], model: Any, spec: StructuredSpec
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], model: Any, spec: StructuredSpec) -> None:
         functools.update_wrapper(self, function)
         self.spec = spec
         self._signature = inspect.signature(function)
@@ -356,5 +354,3 @@ def structured(model: Any = "default", **options: Any) -> Callable[[Callable[...
         return answer
 
     return decorate
-
-

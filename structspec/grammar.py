@@ -1,9 +1,9 @@
 """Compiling schemas, types and grammars: `structspec.compile` and the `Grammar` it returns.
 
-    >>> import structspec
-    >>> grammar = structspec.compile({"type": "integer", "minimum": 3})
-    >>> grammar.accepts("12"), grammar.accepts("2")
-    (True, False)
+>>> import structspec
+>>> grammar = structspec.compile({"type": "integer", "minimum": 3})
+>>> grammar.accepts("12"), grammar.accepts("2")
+(True, False)
 """
 
 from __future__ import annotations

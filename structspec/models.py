@@ -208,8 +208,14 @@ def load(
     torch, transformers = _require("torch"), _require("transformers")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise ModelError(
+            f"cannot use device {device!r}: {_first_line(error)}; use 'cpu', 'cuda' or 'cuda:0'"
+        ) from error
     if dtype is None:
-        dtype = torch.float32 if torch.device(device).type == "cpu" else "auto"
+        dtype = torch.float32 if kind == "cpu" else "auto"
     if isinstance(dtype, str) and dtype != "auto":
         named = getattr(torch, dtype, None)
         if not isinstance(named, torch.dtype):

@@ -106,14 +106,16 @@ class Automaton:
 
     def step(self, state: int, byte_class: int) -> int:
         """The state after one byte of a class, or `DEAD`."""
-        with self.lock:
-            return self.call(lambda header: step(header, state, byte_class))
+        return self.call(step, state, byte_class)
 
-    def call(self, kernel: Callable[[NDArray[np.int64]], Any]) -> int:
-        """Run a kernel that returns a number or a negative code, growing tables as needed."""
+    def call(self, kernel: Callable[..., Any], *arguments: Any) -> int:
+        """`kernel(header, *arguments)`, which returns a number or a negative code.
+
+        Grows the tables and repeats the call as often as needed.
+        """
         with self.lock:
             while True:
-                result = int(kernel(self.memory.header))
+                result = int(kernel(self.memory.header, *arguments))
                 if result >= 0:
                     return result
                 self.recover(result)
@@ -246,4 +248,4 @@ class Automaton:
         entry, nullable = int(self.network.rule_entry[0]), int(self.network.start_nullable)
         if self.costs.rule[0] >= UNREACHABLE and not nullable:
             return DEAD
-        return self.call(lambda header: begin(header, entry, nullable))
+        return self.call(begin, entry, nullable)

@@ -84,7 +84,11 @@ class Determiniser:
         return frozenset(
             s
             for s in states
-            if nfa.edges[s] or nfa.calls[s] or nfa.operations[s] or s == self._final or s in self._keep
+            if nfa.edges[s]
+            or nfa.calls[s]
+            or nfa.operations[s]
+            or s == self._final
+            or s in self._keep
         )
 
     def _state(self, subset: frozenset[int]) -> int:
@@ -134,23 +138,25 @@ def _partition(
     for mask, target, variant in edges:
         key = (target, not variant)
         by_key[key] = by_key.get(key, 0) | mask
-    parts: list[tuple[ByteMask, frozenset[int], bool]] = []
+    # Mutable target sets: thousands of literals may begin with the same byte.
+    parts: list[tuple[ByteMask, set[int], bool]] = []
     seen: ByteMask = 0
     for (target, primary), mask in by_key.items():
         common = mask & seen
         if common:
-            split: list[tuple[ByteMask, frozenset[int], bool]] = []
+            split: list[tuple[ByteMask, set[int], bool]] = []
             for part, targets, part_primary in parts:
                 inside = part & mask
                 if inside:
-                    split.append((inside, targets | {target}, part_primary or primary))
                     if part != inside:
-                        split.append((part & ~mask, targets, part_primary))
+                        split.append((part & ~mask, set(targets), part_primary))
+                    targets.add(target)
+                    split.append((inside, targets, part_primary or primary))
                 else:
                     split.append((part, targets, part_primary))
             parts = split
         fresh = mask & ~seen
         if fresh:
-            parts.append((fresh, frozenset((target,)), primary))
+            parts.append((fresh, {target}, primary))
             seen |= fresh
-    return parts
+    return [(mask, frozenset(targets), primary) for mask, targets, primary in parts]

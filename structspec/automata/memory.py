@@ -152,19 +152,19 @@ def _pointer(element: Any) -> Any:
 @njit(cache=True)
 def i32(header, slot):  # type: ignore[no-untyped-def]
     """The int32 array in a slot."""
-    return carray(_pointer_i32(header[2 * slot]), (header[2 * slot + 1],))
+    return carray(_pointer_i32(header[2 * slot]), (header[2 * slot + 1],))  # type: ignore[call-arg]
 
 
 @njit(cache=True)
 def u8(header, slot):  # type: ignore[no-untyped-def]
     """The uint8 array in a slot."""
-    return carray(_pointer_u8(header[2 * slot]), (header[2 * slot + 1],))
+    return carray(_pointer_u8(header[2 * slot]), (header[2 * slot + 1],))  # type: ignore[call-arg]
 
 
 @njit(cache=True)
 def u32(header, slot):  # type: ignore[no-untyped-def]
     """The uint32 array in a slot."""
-    return carray(_pointer_u32(header[2 * slot]), (header[2 * slot + 1],))
+    return carray(_pointer_u32(header[2 * slot]), (header[2 * slot + 1],))  # type: ignore[call-arg]
 
 
 class Memory:

@@ -46,6 +46,9 @@ _OPERATION_KINDS = {"count": COUNT, "member": MEMBER, "rest": REST}
 # is written out: cheaper than pushing and popping a frame.
 _INLINE_WEIGHT = 48
 _EXPAND_WEIGHT = 96
+# Registers and costs are 32-bit. No text holds more copies than this (the memory of a cache ends
+# far earlier), so a higher upper limit is none.
+_MOST_COPIES = 1 << 27
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,10 @@ class _Builder:
 
     def expanded(self, node: ir.Repeat) -> bool:
         copies = node.maximum if node.maximum is not None else node.minimum + 1
-        return copies <= 1 or self._weight(node.item) * copies <= _EXPAND_WEIGHT
+        return copies <= 1 or max(self._weight(node.item), 1) * copies <= _EXPAND_WEIGHT
+
+    def check(self, states: int) -> None:
+        self._watch.check(self._states + states)
 
     # -- analysis --------------------------------------------------------------------------
 
@@ -240,6 +246,8 @@ class _Builder:
         if isinstance(node, ir.Choice):
             return any(self._is_nullable(item) for item in node.items)
         if isinstance(node, ir.Repeat):
+            if node.maximum is not None and node.maximum < node.minimum:
+                return False
             return node.minimum == 0 or self._is_nullable(node.item)
         if isinstance(node, ir.Rule):
             return self._rule_nullable[node.name]
@@ -286,9 +294,6 @@ class _Builder:
 
     # -- rules -----------------------------------------------------------------------------
 
-    def _check(self, states: int) -> None:
-        self._watch.check(self._states + states)
-
     def _build_rule(self, node: ir.Node) -> _BuiltRule:
         if isinstance(node, ir.Members):
             return self._members_rule(node)
@@ -301,7 +306,7 @@ class _Builder:
         nfa = Nfa()
         start, final = nfa.state(), nfa.state()
         FragmentBuilder(nfa, self).add(node, start, final)
-        determiniser = Determiniser(nfa, final, self._check)
+        determiniser = Determiniser(nfa, final, self.check)
         return _BuiltRule(determiniser.dfa, determiniser.region(start), PLAIN)
 
     @staticmethod
@@ -315,10 +320,16 @@ class _Builder:
         nfa.operations[end].append(Operation("count", len(self._loops), (final, start)))
         # A nullable item can always be left out; without its empty string the count is free.
         minimum = 0 if self.nullable(node.item) else node.minimum
-        self._loops.append((minimum, -1 if node.maximum is None else node.maximum))
+        if minimum > _MOST_COPIES:
+            raise UnsupportedFeature(
+                "repetition", "", f"{minimum} copies are more than {_MOST_COPIES}, the most that "
+                "can be asked for"
+            )  # fmt: skip
+        unlimited = node.maximum is None or node.maximum > _MOST_COPIES
+        self._loops.append((minimum, -1 if unlimited else int(node.maximum or 0)))
         # The start must not be shared with a later state: an empty copy would count without
         # consuming, so the start alone has no operation.
-        determiniser = Determiniser(nfa, final, self._check, keep=frozenset((start,)))
+        determiniser = Determiniser(nfa, final, self.check, keep=frozenset((start,)))
         entry = determiniser.region(start)
         dfa = determiniser.dfa
         dfa.operations[entry] = []
@@ -336,6 +347,7 @@ class _Builder:
         for k, member in enumerate(node.members):
             if member.repeatable and member.required:
                 raise ValueError("a repeatable member cannot be required")
+            self._check_key(member.key)
             accept = nfa.state()
             keys.add(member.key, key, accept)
             start = value_starts.get(id(member.value))
@@ -345,9 +357,9 @@ class _Builder:
             nfa.operations[accept].append(Operation("member", k, (start,)))
             starts.append(start)
             if k % 256 == 255:
-                self._check(len(nfa.edges))
+                self.check(len(nfa.edges))
         nfa.operations[value_end].append(Operation("rest", index, (final, separator)))
-        determiniser = Determiniser(nfa, final, self._check)
+        determiniser = Determiniser(nfa, final, self.check)
         entry = determiniser.region(key)
         separator_state = determiniser.region(separator)
         value_states = [determiniser.region(s) for s in starts]
@@ -364,6 +376,27 @@ class _Builder:
                 first = min(members, key=lambda op: op.argument)
                 dfa.operations[state] = [op for op in operations if op.kind != "member"] + [first]
         return _BuiltRule(dfa, entry, MEMBER_KEY, index, kinds)
+
+    def _check_key(self, key: ir.Node) -> None:
+        """Keys are written out flat and decide before anything else does: refuse what cannot be."""
+        if self.nullable(key):
+            raise UnsupportedFeature("empty key", "", "the key of a member may not be empty")
+        stack: list[tuple[ir.Node, frozenset[str]]] = [(key, frozenset())]
+        seen: set[tuple[int, frozenset[str]]] = set()
+        while stack:
+            node, path = stack.pop()
+            if isinstance(node, ir.Bytes | ir.Chars) or (id(node), path) in seen:
+                continue
+            seen.add((id(node), path))
+            if isinstance(node, ir.Sequence | ir.Choice):
+                stack += [(item, path) for item in node.items]
+            elif isinstance(node, ir.Repeat | ir.Variant):
+                stack.append((node.item, path))
+            elif isinstance(node, ir.Rule) and node.name not in path:
+                stack.append((self.body(node.name), path | {node.name}))
+            else:
+                what = "recursive" if isinstance(node, ir.Rule) else "itself a list of members"
+                raise UnsupportedFeature("key", "", f"the key of a member may not be {what}")
 
     # -- assembly --------------------------------------------------------------------------
 

@@ -77,6 +77,9 @@ class RuleTable(Protocol):
     def expanded(self, node: ir.Repeat) -> bool:
         """Whether the repeat is written out instead of counted."""
 
+    def check(self, states: int) -> None:
+        """Raise if a budget is passed; `states` are those of the fragment so far."""
+
 
 class FragmentBuilder:
     """Adds the automaton of an IR node between two states of one `Nfa`.
@@ -89,11 +92,15 @@ class FragmentBuilder:
         self._nfa = nfa
         self._rules = rules
         self._flat = flat
+        self._added = 0
         self._suffixes: dict[tuple[tuple[tuple[int, int], ...], int, bool], int] = {}
 
     def add(self, node: ir.Node, start: int, end: int, variant: bool = False) -> None:
         """Every text of `node` leads from `start` to `end`, and nothing else does."""
         nfa = self._nfa
+        self._added += 1
+        if self._added % 1024 == 0:  # shared nodes unfold: a small grammar can be a large one
+            self._rules.check(len(nfa.epsilon))
         if isinstance(node, ir.Bytes):
             self._literal(node.value, start, end, variant)
         elif isinstance(node, ir.Chars):
@@ -164,20 +171,26 @@ class FragmentBuilder:
 
     def _repeat(self, node: ir.Repeat, start: int, end: int, variant: bool) -> None:
         nfa = self._nfa
+        if node.maximum is not None and node.maximum < node.minimum:
+            return  # no number of copies will do
         counted = node.maximum is not None or node.minimum > 1
         if counted and not self._flat and not self._rules.expanded(node):
             self._call(node, start, end)
             return
         here = start
-        for _ in range(node.minimum):
+        for _ in range(node.minimum - (node.maximum is None)):
             there = nfa.state()
             self.add(node.item, here, there, variant)
             here, variant = there, False
         if node.maximum is None:
-            loop = nfa.state()
+            # The last copy that must be there is the one that loops: one copy instead of two, or
+            # nested repeats would double the states at every level.
+            loop, done = nfa.state(), nfa.state()
             nfa.epsilon[here].append(loop)
-            self.add(node.item, loop, loop, variant)
-            nfa.epsilon[loop].append(end)
+            self.add(node.item, loop, done, variant)
+            nfa.epsilon[done] += [loop, end]
+            if node.minimum == 0:
+                nfa.epsilon[loop].append(end)
             return
         nfa.epsilon[here].append(end)
         for _ in range(node.maximum - node.minimum):

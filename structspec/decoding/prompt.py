@@ -143,6 +143,7 @@ def _check_messages(messages: Any) -> None:
 def _is_ids(prompt: Any) -> bool:
     return (
         isinstance(prompt, Sequence)
+        and not isinstance(prompt, bytes | bytearray)
         and bool(prompt)
         and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt)
     )

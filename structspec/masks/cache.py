@@ -5,7 +5,9 @@ cache that made them. Rows are interned by content. When rows pass the memory bu
 dropped and rebuilt on demand; configurations go only at `compact`, which renumbers and makes
 older numbers *stale* (they raise `StaleState`, they never mean something else).
 
-Thread safety: every method that touches the tables holds `automaton.lock`.
+Thread safety: whoever turns a state number into a configuration and uses it holds `lock` for both,
+since `compact` may come in between. The lock is the automaton's, and stays when `compact` replaces
+the automaton.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from structspec.limits import Limits
 #: Low bits of a state number hold the configuration, the others the epoch.
 EPOCH_SHIFT = 32
 _LOW = (1 << EPOCH_SHIFT) - 1
+#: The state after an end token: complete, and nothing may follow.
+END = 0
 
 Row = NDArray[np.uint32]
 
@@ -40,8 +44,15 @@ class Cache:
         self._row_words = row_words
         self.epoch = 0
         self.automaton = Automaton(network, costs, limits)
+        self.lock = self.automaton.lock
         self.rows: dict[int, tuple[Row, int]] = {}
+        #: Exact token distances of configurations, for vocabularies that lack single bytes.
+        self.distances: dict[int, int] = {}
         self._by_content: dict[bytes, Row] = {}
+
+    def belongs_to(self, network: Network, costs: Costs) -> bool:
+        """Whether the cache was made for this network and these costs."""
+        return self._network is network and self._costs is costs
 
     @property
     def start(self) -> int:
@@ -78,16 +89,21 @@ class Cache:
 
         All other numbers become stale, `Constraint.start` included: read it again.
         """
-        with self.automaton.lock:
-            old = {state: self.configuration(state) for state in keep}
+        keep = set(keep)
+        with self.lock:
+            # The state after an end token has the same number in every epoch.
+            old = {state: self.configuration(state) for state in keep if state != END}
+            ended = {END: END} if END in keep else {}
             fresh = Automaton(self._network, self._costs, self._limits)
+            fresh.lock = self.lock
             copied = _Copier(self.automaton, fresh)
             renumbered = {state: copied.configuration(c) for state, c in old.items()}
             self.epoch += 1
             self.automaton = fresh
             self.rows.clear()
             self._by_content.clear()
-            return {state: self.state(c) for state, c in renumbered.items()}
+            self.distances.clear()
+            return {state: self.state(c) for state, c in renumbered.items()} | ended
 
 
 class _Copier:
@@ -113,9 +129,7 @@ class _Copier:
         accepts, cost = int(get(Slot.CONFIG_ACCEPTS)[c]), int(get(Slot.CONFIG_COST)[c])
         if c <= 1:
             return c
-        return self._target.call(
-            lambda header: intern_config(header, states, sets, len(states), accepts, cost)
-        )
+        return self._target.call(intern_config, states, sets, len(states), accepts, cost)
 
     def _set(self, wanted: int) -> int:
         # Parents have smaller numbers than their frames, so an explicit stack ends.
@@ -134,7 +148,7 @@ class _Copier:
                 stack.extend(missing)
                 continue
             new = np.array(sorted(self._frame(f) for f in frames), np.int32)
-            self._sets[s] = self._target.call(lambda h, new=new: intern_set(h, new, len(new)))
+            self._sets[s] = self._target.call(intern_set, new, len(new))
             stack.pop()
         return self._sets[wanted]
 
@@ -146,6 +160,6 @@ class _Copier:
             parents = self._sets[int(get(Slot.FRAME_PARENTS)[f])]
             cost = int(get(Slot.FRAME_COST)[f])
             found = self._frames[f] = self._target.call(
-                lambda header: intern_frame(header, returns, register, parents, cost)
+                intern_frame, returns, register, parents, cost
             )
         return found

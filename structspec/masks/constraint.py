@@ -107,9 +107,11 @@ class Constraint:
         """Make the vocabulary known to an automaton's kernels."""
         memory, vocab = automaton.memory, self.vocab
         for first, trie in ((Slot.TRIE_BYTE, vocab.trie), (Slot.REST_BYTE, vocab.plain.rest)):
-            arrays = (trie.byte, trie.skip, trie.depth, trie.token_offset, trie.token_ids)
-            for offset, array in enumerate(arrays):
-                memory.put(Slot(first + offset), array)
+            memory.put(Slot(first), trie.byte)
+            memory.put(Slot(first + 1), trie.skip)
+            memory.put(Slot(first + 2), trie.depth)
+            memory.put(Slot(first + 3), trie.token_offset)
+            memory.put(Slot(first + 4), trie.token_ids)
         memory.put(Slot.STACK, np.zeros(vocab.trie.max_depth + 2, np.int32))
         memory.put(Slot.PLAIN_UPTO, vocab.plain.upto)
         memory.put(Slot.TOKEN_START, self._tables[0])
@@ -154,7 +156,7 @@ class Constraint:
             raise TokenRejected(token, state, self._some_allowed(state), "the text is incomplete")
         following = DEAD
         if vocab.tokens[token]:
-            following = automaton.call(lambda header: advance_token(header, config, token))
+            following = automaton.call(advance_token, config, token)
         if following != DEAD and not self._covered and self._search(following) >= UNREACHABLE:
             following = DEAD
         if following == DEAD:
@@ -214,8 +216,7 @@ class Constraint:
         config = self._cache.configuration(state)
         out = bytearray()
         while len(out) < 4096:
-            here = config
-            byte = automaton.call(lambda header, c=here: only_byte(header, c, primary))
+            byte = automaton.call(only_byte, config, primary)
             if byte == 0:
                 break
             out.append(byte - 1)
@@ -311,8 +312,7 @@ class Constraint:
                 automaton.recover(int(code))
         bits = np.unpackbits(row.view(np.uint8), bitorder="little")
         return [
-            (int(t), automaton.call(lambda header, t=int(t): advance_token(header, config, t)))
-            for t in np.flatnonzero(bits)
+            (t, automaton.call(advance_token, config, t)) for t in np.flatnonzero(bits).tolist()
         ]
 
     def _search(self, config: int) -> int:

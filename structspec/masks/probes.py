@@ -23,9 +23,7 @@ _SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (
 )
 
 
-def plain_probes(
-    class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]
-) -> NDArray[np.int32]:
+def plain_probes(class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]) -> NDArray[np.int32]:
     """Probes for the characters from U+0020 on except the quote and the backslash.
 
     class_of: uint8[256]; enabled: bool[256], the bytes that occur in tokens (others never come).
@@ -35,10 +33,12 @@ def plain_probes(
         return sorted({int(class_of[b]) for b in values if enabled[b]})
 
     ascii_bytes = [b for b in range(0x20, 0x80) if b not in (0x22, 0x5C) and enabled[b]]
-    groups = [(sorted({int(class_of[b]) for b in ascii_bytes}), [])]
-    for lead, *more in _SHAPES:
-        following = [classes(range(lo, hi + 1)) for lo, hi in more]
-        groups.append((classes(range(lead[0], lead[1] + 1)), following))
+    groups: list[tuple[list[int], list[list[int]]]] = [
+        (sorted({int(class_of[b]) for b in ascii_bytes}), [])
+    ]
+    for shape in _SHAPES:
+        leads, *following = [classes(range(lo, hi + 1)) for lo, hi in shape]
+        groups.append((leads, following))
     out = []
     kept = [(lead, more) for lead, more in groups if lead and all(more)]
     for lead, more in kept:

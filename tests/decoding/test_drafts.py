@@ -115,9 +115,7 @@ def test_lookup_stops_before_the_first_illegal_token(bind: Bind, vocab: Vocabula
     )
 
 
-def test_lookup_passes_over_an_illegal_match_to_an_older_one(
-    bind: Bind, vocab: Vocabulary
-) -> None:
+def test_lookup_passes_over_an_illegal_match_to_an_older_one(bind: Bind, vocab: Vocabulary) -> None:
     constraint = bind("[a-w]*", vocab)
     context = ids(vocab, b"c", b"an", b"x", b"c", b"x", b"c")
     assert ids(vocab, b"an")[0] == propose(LookupDraft(), constraint, context, 1, 9).tokens[0]

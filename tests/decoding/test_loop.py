@@ -258,9 +258,7 @@ def test_a_vocabulary_wider_than_the_logits_is_refused(tiny_model: Model, bind: 
         decode(tiny_model, [1], bind("a", vocab))
 
 
-def test_logits_wider_than_the_vocabulary_are_never_written(
-    tiny_model: Model, bind: Bind
-) -> None:
+def test_logits_wider_than_the_vocabulary_are_never_written(tiny_model: Model, bind: Bind) -> None:
     vocab = Vocabulary([b"a", b"b", None], eos_ids=[2])
     for seed in range(5):
         output = decode(tiny_model, [1], bind("[ab]*", vocab), seed=seed, max_tokens=9)
@@ -277,33 +275,32 @@ def test_names_are_checked_before_any_work(byte_model: Model, constraint: Any) -
 
 
 class Recorder(CombinedDraft):
-    """Checks, at every proposal, that state, context and budget are the committed ones."""
+    """Checks, at every proposal, that state, context, budget and step are the committed ones."""
 
     def begin(self, request: Request) -> Any:
         inner = super().begin(request)
-        calls: list[int] = []
+        seen: list[tuple[int, int]] = []
 
         class Checked:
             def propose(self, state: int, context: Any, left: int, step: int) -> Draft:
+                output = context[len(request.prompt) :]
                 expected = request.constraint.start
-                for token in context[len(request.prompt) :]:
+                for token in output:
                     expected = request.constraint.advance(expected, token)
                 assert state == expected
-                assert step == len(calls)
-                calls.append(left)
-                assert calls[0] - left == len(context) - len(request.prompt) - spent[0]
+                assert step == len(seen)
+                seen.append((left, len(output)))
+                assert left + len(output) == sum(seen[0])
                 return inner.propose(state, context, left, step)
 
             def observe(self, draft: Draft, accepted: int) -> None:
+                assert accepted <= len(draft)
                 inner.observe(draft, accepted)
 
-        # tokens that were forced before the first proposal
-        spent = [0]
         return Checked()
 
 
 def test_drafters_see_exactly_the_committed_text(byte_model: Model, bind: Bind) -> None:
-    # starts with a choice, so that nothing is written before the first proposal
     constraint = bind('[a-z]{1,3}: "(and|the)[a-z ]{0,9}"', byte_model.vocab)
     for seed in range(4):
         decode(byte_model, [97], constraint, draft=Recorder(), seed=seed, max_tokens=40)

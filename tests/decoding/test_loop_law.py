@@ -246,21 +246,19 @@ def test_penalties_see_each_places_own_prefix(
     constraint = bind(PATTERN, tiny_vocab)
     sampling = Sampling(temperature=1.3, repetition_penalty=1.4, frequency_penalty=0.7)
     expected = plain_law(tiny_model, constraint, sampling)
-    found = loop_law(
-        tiny_model, constraint, sampling, oracle.block_law, DRAFTS[draft], monkeypatch
-    )
+    found = loop_law(tiny_model, constraint, sampling, oracle.block_law, DRAFTS[draft], monkeypatch)
     assert max(abs(found[k] - expected[k]) for k in {*found, *expected}) < 1e-12
 
 
+@pytest.mark.parametrize("runs", [400, pytest.param(20_000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("verifier", ["block", "token"])
 def test_sampled_outputs_have_the_plain_law(
-    tiny_model: Model, tiny_vocab: Vocabulary, bind: Bind, verifier: str
+    tiny_model: Model, tiny_vocab: Vocabulary, bind: Bind, verifier: str, runs: int
 ) -> None:
     """The real verifiers and the real randomness, by a χ² test over many seeds."""
     constraint = bind(PATTERN, tiny_vocab)
     sampling = Sampling(temperature=1.7)
     expected = plain_law(tiny_model, constraint, sampling)
-    runs = 1500
     counts: dict[Any, int] = defaultdict(int)
     for seed in range(runs):
         output = decode(

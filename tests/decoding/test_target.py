@@ -77,14 +77,12 @@ def test_any_chunking_gives_the_uncached_logits(
 
 @pytest.mark.parametrize("kind", ["tiny_model", "sliding_model", "convolution_model"])
 @pytest.mark.parametrize("rejected", [1, 2, 5])
-def test_a_crop_leaves_no_trace(
-    request: pytest.FixtureRequest, kind: str, rejected: int
-) -> None:
+def test_a_crop_leaves_no_trace(request: pytest.FixtureRequest, kind: str, rejected: int) -> None:
     model: Model = request.getfixturevalue(kind)
     target = Target(model)
     target.forward(IDS[:7] + [5] * rejected, keep=rejected + 1)
     target.crop(rejected)
-    rows = target.forward(IDS[7:9] + [4, 4, 4], keep=5)
+    rows = target.forward([*IDS[7:9], 4, 4, 4], keep=5)
     torch.testing.assert_close(rows[:2], reference(model, IDS[:9])[-2:])
     target.crop(3)
     rows = target.forward(IDS[9:], keep=3)

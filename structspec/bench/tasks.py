@@ -1,0 +1,93 @@
+"""Tool-calling tasks: a conversation, some tools, and the schema of an answer that calls them.
+
+The tasks are read from a file that is not part of this project (`tool-calls/open.jsonl.xz`, made
+from the Berkeley Function Calling Leaderboard v4, Apache-2.0). Its folder is taken from the
+environment variable `STRUCTSPEC_DATA`, default `../shared/data` beside the repository.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from structspec.errors import UnsupportedFeature
+
+#: Calls in one answer, at most. Bounds the text of a model that does not stop by itself.
+_MOST_CALLS = 4
+
+
+def data_folder() -> Path:
+    """Where third-party inputs lie: `STRUCTSPEC_DATA`, else `../shared/data`."""
+    return Path(os.environ.get("STRUCTSPEC_DATA", "../shared/data"))
+
+
+@dataclass(frozen=True)
+class ToolTask:
+    """One task: `messages` for the chat template, and the JSON Schema of the answer."""
+
+    id: str
+    messages: list[dict[str, str]]
+    schema: dict[str, Any]
+
+
+def answer_schema(tools: list[dict[str, Any]]) -> dict[str, Any]:
+    """The schema of a list of one to four calls of the given tools (OpenAI form)."""
+    calls = [
+        {
+            "type": "object",
+            "properties": {
+                "name": {"const": tool["function"]["name"]},
+                "arguments": tool["function"].get("parameters", {"type": "object"}),
+            },
+            "required": ["name", "arguments"],
+            "additionalProperties": False,
+        }
+        for tool in tools
+    ]
+    items = calls[0] if len(calls) == 1 else {"anyOf": calls}
+    return {"type": "array", "items": items, "minItems": 1, "maxItems": _MOST_CALLS}
+
+
+def read_tasks(count: int, *, stride: int = 23) -> Iterator[ToolTask]:
+    """The first `count` tasks, taken every `stride` lines, whose schemas compile.
+
+    Tasks whose schemas are refused are passed over. Raises FileNotFoundError with what to do.
+    """
+    from structspec.grammar import compile
+
+    path = data_folder() / "tool-calls" / "open.jsonl.xz"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no tool-calling tasks at '{path}'; set STRUCTSPEC_DATA to the folder that holds "
+            "tool-calls/open.jsonl.xz"
+        )
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        lines = file.readlines()
+    # Every stride-th line, then the ones behind them, …: kinds of tasks follow one another.
+    order = [i for first in range(stride) for i in range(first, len(lines), stride)]
+    for i in order:
+        if count == 0:
+            return
+        task = json.loads(lines[i])
+        schema = answer_schema(task["tools"])
+        try:
+            compile(schema)
+        except UnsupportedFeature:
+            continue
+        count -= 1
+        yield ToolTask(task["id"], _messages(task), schema)
+
+
+def _messages(task: dict[str, Any]) -> list[dict[str, str]]:
+    tools = [tool["function"] for tool in task["tools"]]
+    system = (
+        "You call functions. Answer with a JSON list of calls, each an object with the keys "
+        '"name" and "arguments". The functions:\n'
+        + "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    )
+    return [{"role": "system", "content": system}, *task["messages"]]

