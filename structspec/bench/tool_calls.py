@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", default="default")
     parser.add_argument("--draft", default="auto")
     parser.add_argument("--max-tokens", type=int, default=256)
-    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0: torch's choice")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args(arguments)
     import torch
@@ -144,8 +144,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     from structspec.models import load
 
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    torch.set_num_threads(options.threads)
     model = load(options.model, dtype="float32")
     rows: list[Comparison] = []
     started = time.perf_counter()

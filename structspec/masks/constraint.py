@@ -30,15 +30,12 @@ from structspec.automata.automaton import DEAD, Automaton, byte_costs
 from structspec.automata.costs import UNREACHABLE, TokenTrie, solve_costs
 from structspec.automata.memory import Slot
 from structspec.automata.network import Network
-from structspec.errors import BudgetExceeded, TokenRejected, Unsatisfiable
+from structspec.errors import BudgetExceeded, StructspecError, TokenRejected, Unsatisfiable
 from structspec.limits import Limits
-from structspec.masks.cache import EPOCH_SHIFT, Cache, Row
+from structspec.masks.cache import END, Cache, Row
 from structspec.masks.fill import NONE, SEVERAL, UNLIMITED, advance_token, fill_row, only_byte
 from structspec.masks.probes import plain_probes
 from structspec.vocab import Vocabulary
-
-#: The state after an end token: complete, and nothing may follow.
-END = 0
 
 # Below this many tokens a full walk beats the bulk classes.
 _BULK_VOCABULARY = 512
@@ -77,7 +74,6 @@ class Constraint:
         for token in vocab.eos_ids:
             self._eos[token >> 5] |= np.uint32(1 << (token & 31))
         self._tables = _token_tables(vocab)
-        self._distances: dict[int, int] = {}
         self._cache = cache or self.new_cache()
         self._attach(self._cache.automaton)
         if not self._covered and self.distance(self.start) >= UNREACHABLE:
@@ -96,16 +92,21 @@ class Constraint:
 
     def with_cache(self, cache: Cache) -> Constraint:
         """The same constraint on another cache; state numbers belong to their cache."""
+        if not cache.belongs_to(self._network, self._costs):
+            raise StructspecError(
+                "this cache belongs to another constraint; make one with new_cache()"
+            )
         twin = object.__new__(Constraint)
         twin.__dict__.update(self.__dict__)
         twin._cache = cache
-        twin._distances = {}
         twin._attach(cache.automaton)
         return twin
 
     def _attach(self, automaton: Automaton) -> None:
         """Make the vocabulary known to an automaton's kernels."""
         memory, vocab = automaton.memory, self.vocab
+        if Slot.CLASS_BYTE in memory:
+            return
         for first, trie in ((Slot.TRIE_BYTE, vocab.trie), (Slot.REST_BYTE, vocab.plain.rest)):
             memory.put(Slot(first), trie.byte)
             memory.put(Slot(first + 1), trie.skip)
@@ -126,8 +127,9 @@ class Constraint:
 
     def _automaton(self) -> Automaton:
         automaton = self._cache.automaton
-        if Slot.STACK not in automaton.memory:  # the cache was compacted
-            self._attach(automaton)
+        if Slot.CLASS_BYTE not in automaton.memory:  # the cache was compacted
+            with self._cache.lock:
+                self._attach(automaton)
         return automaton
 
     # -- states ----------------------------------------------------------------------------
@@ -143,17 +145,20 @@ class Constraint:
         Raises `TokenRejected` if the state does not allow it; `state` stays usable. An end token
         in an accepting state leads to a state that is complete and allows nothing more.
         """
-        automaton = self._automaton()
-        vocab = self.vocab
         if state == END:
             raise TokenRejected(token, state, (), "the text has ended")
+        with self._cache.lock:
+            return self._advance(state, token)
+
+    def _advance(self, state: int, token: int) -> int:
+        automaton, vocab = self._automaton(), self.vocab
         config = self._cache.configuration(state)
-        if not 0 <= token < len(vocab.tokens):
-            raise TokenRejected(token, state, self._some_allowed(state), "no such token")
-        if token in vocab.eos_ids:
+        if token in vocab.eos_ids:  # before the range: end tokens may lie behind the tokens
             if automaton.accepting(config):
                 return END
             raise TokenRejected(token, state, self._some_allowed(state), "the text is incomplete")
+        if not 0 <= token < len(vocab.tokens):
+            raise TokenRejected(token, state, self._some_allowed(state), "no such token")
         following = DEAD
         if vocab.tokens[token]:
             following = automaton.call(advance_token, config, token)
@@ -164,7 +169,7 @@ class Constraint:
             raise TokenRejected(
                 token, state, self._some_allowed(state), repr(shown) if shown else "no text"
             )
-        return self._cache.epoch << EPOCH_SHIFT | following
+        return self._cache.state(following)
 
     def advance_bytes(self, state: int, data: bytes) -> int | None:
         """The state after some bytes, or None if they do not fit.
@@ -175,14 +180,18 @@ class Constraint:
             return state
         if state == END:
             return None
-        following = self._automaton().advance(self._cache.configuration(state), data)
-        if following == DEAD or (not self._covered and self._search(following) >= UNREACHABLE):
-            return None
-        return self._cache.state(following)
+        with self._cache.lock:
+            following = self._automaton().advance(self._cache.configuration(state), data)
+            if following == DEAD or (not self._covered and self._search(following) >= UNREACHABLE):
+                return None
+            return self._cache.state(following)
 
     def accepting(self, state: int) -> bool:
         """Whether the text is complete in this state (end tokens are allowed)."""
-        return state == END or self._automaton().accepting(self._cache.configuration(state))
+        if state == END:
+            return True
+        with self._cache.lock:
+            return self._automaton().accepting(self._cache.configuration(state))
 
     def distance(self, state: int) -> int:
         """A certified bound on the tokens that complete the text.
@@ -192,10 +201,11 @@ class Constraint:
         """
         if state == END:
             return 0
-        config = self._cache.configuration(state)
-        if self._covered:
-            return self._automaton().cost(config)
-        return self._search(config)
+        with self._cache.lock:
+            config = self._cache.configuration(state)
+            if self._covered:
+                return self._automaton().cost(config)
+            return self._search(config)
 
     def distance_is_exact(self, state: int) -> bool:
         """Whether fewer tokens than `distance` are impossible."""
@@ -212,15 +222,16 @@ class Constraint:
     def _forced(self, state: int, primary: int) -> bytes:
         if state == END:
             return b""
-        automaton = self._automaton()
-        config = self._cache.configuration(state)
         out = bytearray()
-        while len(out) < 4096:
-            byte = automaton.call(only_byte, config, primary)
-            if byte == 0:
-                break
-            out.append(byte - 1)
-            config = automaton.advance(config, bytes((byte - 1,)))
+        with self._cache.lock:
+            automaton = self._automaton()
+            config = self._cache.configuration(state)
+            while len(out) < 4096:
+                byte = automaton.call(only_byte, config, primary)
+                if byte == 0:
+                    break
+                out.append(byte - 1)
+                config = automaton.advance(config, bytes((byte - 1,)))
         return bytes(out)
 
     # -- masks -----------------------------------------------------------------------------
@@ -234,17 +245,16 @@ class Constraint:
         """
         if state == END:
             return np.zeros(self._words, np.uint32)
-        automaton = self._automaton()
-        config = self._cache.configuration(state)
-        with automaton.lock:
+        with self._cache.lock:
+            config = self._cache.configuration(state)
             known = self._cache.rows.get(config)
             if known is None:
                 row, worst = self._compute(config, UNLIMITED)
                 known = self._cache.remember(config, row, worst), worst
-        row, worst = known
-        if left is None or worst <= left - 1:
-            return row
-        return self._compute(config, left - 1)[0]
+            row, worst = known
+            if left is None or worst <= left - 1:
+                return row
+            return self._compute(config, left - 1)[0]
 
     def fill(
         self,
@@ -317,7 +327,7 @@ class Constraint:
 
     def _search(self, config: int) -> int:
         """Exact tokens to the nearest complete text, by breadth-first search over states."""
-        known = self._distances.get(config)
+        known = self._cache.distances.get(config)
         if known is not None:
             return known
         automaton = self._automaton()
@@ -328,7 +338,7 @@ class Constraint:
             while level and depth < best:
                 following_level: list[int] = []
                 for here in level:
-                    rest = 0 if automaton.accepting(here) else self._distances.get(here)
+                    rest = 0 if automaton.accepting(here) else self._cache.distances.get(here)
                     if rest is not None:
                         if depth + rest < best:
                             best, end = depth + rest, here
@@ -341,13 +351,13 @@ class Constraint:
                         raise BudgetExceeded("states", _SEARCH_LIMIT, len(parent))
                 level, depth = following_level, depth + 1
             if end < 0:  # everything reachable was seen, and nothing of it completes
-                self._distances.update(dict.fromkeys(parent, UNREACHABLE))
+                self._cache.distances.update(dict.fromkeys(parent, UNREACHABLE))
                 return UNREACHABLE
-            steps = 0 if automaton.accepting(end) else self._distances[end]
+            steps = 0 if automaton.accepting(end) else self._cache.distances[end]
             while end != -1:
-                self._distances[end] = steps
+                self._cache.distances[end] = steps
                 end, steps = parent[end], steps + 1
-            return self._distances[config]
+            return self._cache.distances[config]
 
 
 def _token_tables(vocab: Vocabulary) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:

@@ -27,10 +27,13 @@ _PLAIN_UPTO, _PROBES, _CLASS_BYTE = int(Slot.PLAIN_UPTO), int(Slot.PROBES), int(
 _TOKEN_START, _TOKEN_BYTES = int(Slot.TOKEN_START), int(Slot.TOKEN_BYTES)
 _STACK, _CLASSES = int(Slot.STACK), int(Count.CLASSES)
 
-#: Values of CLASS_BYTE for classes that hold several writable bytes, or none.
-SEVERAL, NONE = -1, -2
+#: Values of CLASS_BYTE for classes that hold several writable bytes, or none. (Not −1: byte + 1 is
+#: compared with 0, "no byte yet", in `only_byte`.)
+SEVERAL, NONE = -2, -3
 #: A limit above every cost: nothing is filtered.
 UNLIMITED = 1 << 30
+#: `uniform`: ordinary characters lead to several configurations.
+MIXED = 1 << 30
 
 
 @njit(cache=True)
@@ -41,15 +44,16 @@ def fill_row(header, config, limit, bulk, row):  # type: ignore[no-untyped-def]
     largest cost that an allowed token leads to, or a negative code (then the row is unusable).
     """
     if bulk:
-        following = uniform(header, config)
+        following = uniform(header, config, 0)
         if following < 0:
             return following
-        if following > DEAD:
+        if following != MIXED:
             worst = _bulk_rows(header, config, limit, row)
             if worst < 0:
                 return worst
-            rest = _walk(header, config, limit, row, _REST_BYTE)
-            return rest if rest < 0 else max(worst, rest)
+            if worst != MIXED:
+                rest = _walk(header, config, limit, row, _REST_BYTE)
+                return rest if rest < 0 else max(worst, rest)
     return _walk(header, config, limit, row, _TRIE_BYTE)
 
 
@@ -84,35 +88,46 @@ def _walk(header, config, limit, row, trie):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _bulk_rows(header, config, limit, row):  # type: ignore[no-untyped-def]
-    """Plain tokens by character length, along the chain of uniform successors."""
+    """Plain tokens by character length, along the chain of uniform successors.
+
+    Returns `MIXED`, with `row` untouched, if the chain ends where some ordinary characters fit
+    and others do not: longer tokens must then be walked.
+    """
     upto, cost = u32(header, _PLAIN_UPTO), i32(header, _CONFIG_COST)
     words = len(row)
     longest = len(upto) // words - 1
     worst = 0
     here = config
-    whole = 0  # all lengths up to this one are allowed
     length = 0
-    while length < longest:
-        following = uniform(header, here)
-        if following < 0:
+    while length < longest:  # first only look how the chain ends
+        following = uniform(header, here, 1)
+        if following < 0 or following == MIXED:
             return following
-        if following == DEAD:
+        if following == DEAD or following == here:
             break
-        if following == here:  # a free string: every further length looks the same
-            if cost[here] <= limit:
-                worst = max(worst, cost[here])
-                _add_lengths(upto, row, words, length, longest)
-            return worst
         length += 1
         here = following
-        if cost[here] <= limit:
-            worst = max(worst, cost[here])
-            if whole == length - 1:
-                whole = length
-            else:
-                _add_lengths(upto, row, words, length - 1, length)
-    if whole:
-        _add_lengths(upto, row, words, 0, whole)
+    here = config
+    run = 0  # lengths from here on have not been added yet
+    length = 0
+    while length < longest:
+        following = uniform(header, here, 1)
+        if following == DEAD:
+            break
+        fits = cost[following] <= limit
+        if fits:
+            worst = max(worst, cost[following])
+        elif length > run:
+            _add_lengths(upto, row, words, run, length)
+        if following == here:  # a free string: every further length looks the same
+            length = longest
+        else:
+            length += 1
+        if not fits:
+            run = length
+        here = following
+    if length > run:
+        _add_lengths(upto, row, words, run, length)
     return worst
 
 
@@ -123,11 +138,13 @@ def _add_lengths(upto, row, words, above, last):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def uniform(header, config):  # type: ignore[no-untyped-def]
-    """The configuration that *every* plain character leads to; `DEAD` if there is none.
+def uniform(header, config, patient):  # type: ignore[no-untyped-def]
+    """The configuration that *every* plain character leads to: `DEAD` if none fits, or `MIXED`.
 
-    Checked on all byte classes of plain characters (PROBES: a flat list of groups, each the lead
-    classes followed by the classes of every continuation byte), then remembered.
+    patient: 0 to answer `MIXED` instead of `DEAD` as soon as one does not fit, which is what most
+    configurations outside strings want. Checked on all byte classes of plain characters (PROBES:
+    a flat list of groups, each the lead classes followed by the classes of every continuation
+    byte), then remembered.
     """
     known = i32(header, _UNIFORM)[config]
     if known:
@@ -161,17 +178,21 @@ def uniform(header, config):  # type: ignore[no-untyped-def]
                     if reached == 0:
                         reached = after
                     elif reached != after:
-                        reached = DEAD
-                        break
+                        i32(header, _UNIFORM)[config] = MIXED
+                        return MIXED
                 following = reached
                 more += 1 + n_classes
             if target == 0:
                 target = following
-            if following != target or following == DEAD:
-                i32(header, _UNIFORM)[config] = DEAD
-                return DEAD
+            if following != target:
+                i32(header, _UNIFORM)[config] = MIXED
+                return MIXED
+            if following == DEAD and not patient:
+                return MIXED
         for _ in range(n_more):
             at += 1 + probes[at]
+    if target == 0:
+        target = MIXED
     i32(header, _UNIFORM)[config] = target
     return target
 

@@ -160,9 +160,7 @@ class RandomGrammars:
             )
         if kind in ("sequence", "choice"):
             count = rng.choice((0, 1, 2, 2, 2, 3, 3))
-            items = tuple(
-                self._node(depth - 1, guarded=guarded, calls=calls) for _ in range(count)
-            )
+            items = tuple(self._node(depth - 1, guarded=guarded, calls=calls) for _ in range(count))
             return ir.Sequence(items) if kind == "sequence" else ir.Choice(items)
         item = self._node(depth - 1, guarded=guarded, calls=calls) if kind != "members" else None
         if kind == "variant":

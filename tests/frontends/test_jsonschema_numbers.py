@@ -65,8 +65,7 @@ def right(schema: dict[str, Any], text: str) -> bool:
         and ("exclusiveMinimum" not in schema or value > Fraction(schema["exclusiveMinimum"]))
         and ("exclusiveMaximum" not in schema or value < Fraction(schema["exclusiveMaximum"]))
         and (
-            "multipleOf" not in schema
-            or (value / Fraction(schema["multipleOf"])).denominator == 1
+            "multipleOf" not in schema or (value / Fraction(schema["multipleOf"])).denominator == 1
         )
     )
 

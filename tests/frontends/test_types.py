@@ -4,11 +4,11 @@ import enum
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from structspec.errors import SchemaError
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema

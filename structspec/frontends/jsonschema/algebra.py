@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema.arrays import ALL_ARRAYS, ArrayShape
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 MOST_ALTERNATIVES = 20_000
+
+Shape = TypeVar("Shape", ArrayShape, ObjectShape)
 
 _BOTH = frozenset({True, False})
 
@@ -59,6 +62,7 @@ class Form:
     def leaf(self) -> bool:
         """Whether no value of the form contains other values."""
         return not self.arrays and not self.objects
+
 
 NOTHING = Form()
 ANYTHING = Form(True, _BOTH, (ALL_NUMBERS,), (ALL_STRINGS,), (ALL_ARRAYS,), (ALL_OBJECTS,))
@@ -83,7 +87,7 @@ def union(*forms: Form) -> Form:
 
 def intersect(left: Form, right: Form) -> Form:
     """The values of both forms."""
-    if left == ANYTHING or left == right:
+    if left in (ANYTHING, right):
         return right
     if right == ANYTHING:
         return left
@@ -170,6 +174,6 @@ def join_strings(parts: Iterable[StringShape]) -> tuple[StringShape, ...]:
     return (*listed, *others)
 
 
-def _distinct(parts: Iterable, everything: object) -> tuple:  # type: ignore[type-arg]
+def _distinct(parts: Iterable[Shape], everything: Shape) -> tuple[Shape, ...]:
     kept = dict.fromkeys(parts)
     return (everything,) if everything in kept else tuple(kept)

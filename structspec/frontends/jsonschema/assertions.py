@@ -15,7 +15,8 @@ from typing import Any
 from structspec.frontends.jsonschema.algebra import ANYTHING, Form, intersect
 from structspec.frontends.jsonschema.arrays import ArrayShape
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal
-from structspec.frontends.jsonschema.intervals import LENGTHS, intersect as intersect_intervals
+from structspec.frontends.jsonschema.intervals import LENGTHS
+from structspec.frontends.jsonschema.intervals import intersect as intersect_intervals
 from structspec.frontends.jsonschema.keywords import FORMATS, TYPES, keyword_of
 from structspec.frontends.jsonschema.load import escape
 from structspec.frontends.jsonschema.numbers import (
@@ -34,7 +35,10 @@ from structspec.frontends.jsonschema.values import form_of_values
 __all__ = ["depends_on_path", "own_form"]
 
 _IN_PLACE = frozenset(
-    "$ref $dynamicRef $recursiveRef allOf anyOf oneOf not if then else dependentSchemas".split()
+    (
+        *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
+        *("if", "then", "else", "dependentSchemas"),
+    )
 )
 
 
@@ -93,7 +97,9 @@ class _Reader:
         for keyword in ("$dynamicRef", "$recursiveRef"):
             if keyword in self.keywords and depends_on_path(self.place, self.atlas, keyword):
                 reason = "what it means depends on the path of evaluation"
-                form = intersect(form, replace(ANYTHING, refusals=frozenset({self.refusal(keyword, reason)})))
+                form = intersect(
+                    form, replace(ANYTHING, refusals=frozenset({self.refusal(keyword, reason)}))
+                )
         return form
 
     # Per type ------------------------------------------------------------------------------
@@ -123,11 +129,7 @@ class _Reader:
         refusals = []
         if "pattern" in keywords:
             refusals.append(self.refusal("pattern", "regular expressions on strings"))
-        if (
-            "format" in keywords
-            and self.options.assert_formats
-            and keywords["format"] in FORMATS
-        ):
+        if "format" in keywords and self.options.assert_formats and keywords["format"] in FORMATS:
             reason = f"the format {keywords['format']!r} cannot be asserted exactly"
             refusals.append(self.refusal("format", reason))
         end = LENGTHS[0][1] if high is None else high + 1
@@ -227,7 +229,6 @@ class _Reader:
         keywords = self.keywords
         for keyword in ("dependentRequired", "dependencies"):
             for name, companions in keywords.get(keyword, {}).items():
-                if isinstance(companions, list):
-                    if companions:
-                        present = ObjectShape(required=tuple(dict.fromkeys((name, *companions))))
-                        yield [ObjectShape(((name, FALSE),)), present]
+                if isinstance(companions, list) and companions:
+                    present = ObjectShape(required=tuple(dict.fromkeys((name, *companions))))
+                    yield [ObjectShape(((name, FALSE),)), present]

@@ -132,6 +132,8 @@ class Digits:
         self.spelling = spelling
         #: Whether ``1.0`` spells an integer (in draft 4 it does not).
         self.zero_fractions = zero_fractions and spelling == "any"
+        # Rules by body: tails such as "any digits" are the same for most bounds.
+        self._bodies: dict[ir.Node, str] = {}
 
     def number_texts(self, numbers: NumberSet) -> ir.Node | None:
         """The texts of a set of numbers; None if its multiples would cost too many states."""
@@ -171,7 +173,7 @@ class Digits:
 
     def _all_integers(self) -> ir.Node:
         sign = ir.Choice((ir.EPSILON, _MINUS))
-        texts = [ir.Bytes(b"0"), ir.Sequence((sign, _NONZERO, _DIGITS))]
+        texts: list[ir.Node] = [ir.Bytes(b"0"), ir.Sequence((sign, _NONZERO, _DIGITS))]
         if self.spelling == "any":
             return self._integer_suffix(ir.Choice((*texts, ir.Variant(ir.Bytes(b"-0")))))
         return ir.Choice(tuple(texts))
@@ -190,7 +192,7 @@ class Digits:
             automaton = _explore(reader)
             if automaton is None:
                 return None
-            magnitude = _lower(_minimise(automaton), self.rules)
+            magnitude = _lower(_minimise(automaton), self.rules, self._bodies)
             texts.append(ir.sequence((_MINUS, magnitude)) if negative else magnitude)
         if piece.holds_zero and self.spelling == "any":
             zero: ir.Node = ir.Bytes(b"-0")
@@ -308,9 +310,7 @@ class _Reader:
             longest = len(self.low.whole)
             if self.high is not None:
                 longest = max(longest, len(self.high.whole))
-                if count > len(self.high.whole) or (
-                    count == len(self.high.whole) and high > 0
-                ):
+                if count > len(self.high.whole) or (count == len(self.high.whole) and high > 0):
                     return None
             if count > longest:
                 count, low = longest + 1, 1
@@ -433,7 +433,7 @@ def _minimise(automaton: _Automaton) -> _Automaton:
     return _Automaton(tuple(transitions), tuple(accepting))
 
 
-def _lower(automaton: _Automaton, rules: dict[str, ir.Node]) -> ir.Node:
+def _lower(automaton: _Automaton, rules: dict[str, ir.Node], bodies: dict[ir.Node, str]) -> ir.Node:
     """Right-linear rules for the states that need a name, everything else written inline."""
     depth = {0: 0}
     entries = [0] * len(automaton.transitions)
@@ -468,10 +468,21 @@ def _lower(automaton: _Automaton, rules: dict[str, ir.Node]) -> ir.Node:
         return following
 
     def reference(state: int) -> ir.Node:
-        return ir.Rule(f"{prefix}.{state}") if state in named else body(state)
+        if state not in named:
+            return body(state)
+        mentioned.add(state)
+        return ir.Rule(names.get(state, f"{prefix}.{state}"))
 
-    for state in sorted(named):
-        rules[f"{prefix}.{state}"] = body(state)
+    names: dict[int, str] = {}
+    mentioned: set[int] = set()
+    # The last states first: their names are settled when the states before them mention them.
+    for state in sorted(named, key=lambda s: (-depth[s], s)):
+        node = body(state)
+        own = f"{prefix}.{state}"
+        names[state] = bodies.setdefault(node, own)
+        if names[state] == own or state in mentioned:
+            names[state] = own
+            rules[own] = node
     return reference(0)
 
 

@@ -39,7 +39,7 @@ def literal(number: int) -> Goal:
 
 def conjoin(left: Goal, right: Goal) -> Goal:
     """Both goals at once."""
-    if left == TRUE or left == right:
+    if left in (TRUE, right):
         return right
     if right == TRUE:
         return left

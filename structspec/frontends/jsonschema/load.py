@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
 from jsonschema_specifications import REGISTRY
-from referencing import Resource, Specification
+from referencing import Specification
 from referencing._core import Resolver
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
@@ -168,8 +168,8 @@ def load(schema: Any, options: SchemaOptions) -> Document:
     for uri, document in (options.resources or {}).items():
         contents = _read(document, uri + "#")
         specification = specification_of(draft_of(contents, draft, uri + "#"))
-        resources.append((uri, Resource(contents=contents, specification=specification)))
-    resource = Resource(contents=root, specification=specification_of(draft))
+        resources.append((uri, specification.create_resource(contents)))
+    resource = specification_of(draft).create_resource(root)
     try:
         resolver = REGISTRY.with_resources(resources).resolver_with_root(resource)
     except (TypeError, AttributeError, ValueError) as error:
@@ -251,9 +251,7 @@ def _scalar(value: Any, pointer: str, path: Any) -> Any:
         if not value.is_finite():
             raise SchemaError(f"{value} is not a JSON number", pointer=_join(pointer, path))
         return _number(value, pointer, path)
-    raise SchemaError(
-        f"a {type(value).__name__} is not a JSON value", pointer=_join(pointer, path)
-    )
+    raise SchemaError(f"a {type(value).__name__} is not a JSON value", pointer=_join(pointer, path))
 
 
 def _number(value: Decimal, pointer: str, path: Any) -> int | Decimal:

@@ -78,9 +78,7 @@ class Lowering:
         if self.options.whitespace == "conventional":
             return ir.EPSILON, ir.Bytes(b" ")
         blanks = ir.Variant(ir.Repeat(_BLANK, 0, _MOST_BLANKS))
-        self.rules["gap"] = ir.Choice(
-            (ir.EPSILON, ir.Variant(ir.Repeat(_BLANK, 1, _MOST_BLANKS)))
-        )
+        self.rules["gap"] = ir.Choice((ir.EPSILON, ir.Variant(ir.Repeat(_BLANK, 1, _MOST_BLANKS))))
         self.rules["wide-gap"] = ir.Choice((ir.Bytes(b" "), blanks))
         return ir.Rule("gap"), ir.Rule("wide-gap")
 
@@ -176,7 +174,7 @@ class Lowering:
             prefix.append(ir.sequence((item, self.gap)))
         prefix = prefix[:maximum]
         node: ir.Node = ir.EPSILON
-        rest = ir.NOTHING
+        rest: ir.Node = ir.NOTHING
         if maximum is None or maximum > len(prefix):
             rest = self.value(shape.rest)
         if rest == ir.NOTHING:
@@ -191,7 +189,9 @@ class Lowering:
                 node = ir.Repeat(ir.sequence((comma, item)), least, most)
             else:
                 more = ir.Repeat(
-                    ir.sequence((comma, item)), max(least - 1, 0), None if most is None else most - 1
+                    ir.sequence((comma, item)),
+                    max(least - 1, 0),
+                    None if most is None else most - 1,
                 )
                 node = item if most == 1 else ir.sequence((item, more))
                 if least == 0:

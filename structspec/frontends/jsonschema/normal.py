@@ -227,7 +227,7 @@ class Normaliser:
 
     def _disjoint(self, left: Form, right: Form) -> bool:
         """Whether no value is in both forms, as far as that is seen without deep search."""
-        if left.null and right.null or left.booleans & right.booleans:
+        if (left.null and right.null) or left.booleans & right.booleans:
             return False
         shallow = intersect(
             Form(numbers=left.numbers, strings=left.strings),
@@ -235,9 +235,7 @@ class Normaliser:
         )
         if shallow.numbers or shallow.strings:
             return False
-        return all(
-            self._no_object(a, b) for a in left.objects for b in right.objects
-        ) and all(
+        return all(self._no_object(a, b) for a in left.objects for b in right.objects) and all(
             self._empty_array(a.intersect(b), _PROBE_DEPTH)
             for a in left.arrays
             for b in right.arrays
@@ -279,9 +277,7 @@ class Normaliser:
         if shape.empty:
             return True
         goals = dict(shape.properties)
-        return any(
-            self._empty(goals.get(name, shape.additional), depth) for name in shape.required
-        )
+        return any(self._empty(goals.get(name, shape.additional), depth) for name in shape.required)
 
 
 def _leading(place: Place) -> str:

@@ -104,17 +104,13 @@ class NumberSet:
 
     def union(self, other: NumberSet) -> NumberSet:
         """The numbers in one of two plain sets."""
-        return NumberSet(
-            union(self.ints, other.ints), union(self.fracs, other.fracs)
-        ).refined()
+        return NumberSet(union(self.ints, other.ints), union(self.fracs, other.fracs)).refined()
 
     def complement(self, blame: Refusal) -> NumberSet:
         """The numbers outside; `blame` is what to refuse if that is not known."""
         if not self.plain:
             return replace(ALL_NUMBERS, refusals=self.refusals | {blame})
-        return NumberSet(
-            complement(self.ints, INTEGERS), complement(self.fracs, REALS)
-        ).refined()
+        return NumberSet(complement(self.ints, INTEGERS), complement(self.fracs, REALS)).refined()
 
 
 ALL_NUMBERS = NumberSet()
@@ -172,7 +168,5 @@ def _canonical(fracs: Intervals) -> Intervals:
     )
     merged = union(tuple(closed))
     return tuple(
-        (low, high)
-        for low, high in merged
-        if low[0] != high[0] or not isinstance(low[0], int)
+        (low, high) for low, high in merged if low[0] != high[0] or not isinstance(low[0], int)
     )

@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from referencing import Resource
 from referencing._core import Resolver
 from referencing.exceptions import Unresolvable
 
@@ -235,9 +234,7 @@ class Atlas:
                 booleans = draft != 4 or keyword.shape == "bool_or_schema"
                 if not isinstance(sub, dict) and not (booleans and isinstance(sub, bool)):
                     kinds = "an object, true or false" if booleans else "an object"
-                    raise SchemaError(
-                        f"a schema must be {kinds}, not {_shown(sub)}", pointer=below
-                    )
+                    raise SchemaError(f"a schema must be {kinds}, not {_shown(sub)}", pointer=below)
                 found.append((sub, *_enter(sub, resolver, draft, below), below))
         return found[::-1]
 
@@ -261,8 +258,9 @@ class Atlas:
         elif self.options.spelling == "any":
             if name in _BOUNDS:
                 status, note = "narrowed", "numbers are written without exponents"
-            elif name == "type" and ("integer" in value if isinstance(value, list) else
-                                     value == "integer"):
+            elif name == "type" and (
+                "integer" in value if isinstance(value, list) else value == "integer"
+            ):
                 status, note = "narrowed", "integers are written without exponents"
             elif name in ("const", "enum") and _holds_number(value):
                 status, note = "narrowed", "numbers are written without exponents"
@@ -289,8 +287,7 @@ def _enter(
     """Resolver and draft inside a subschema: an embedded resource changes both."""
     if not isinstance(schema, dict) or ("$id" not in schema and "id" not in schema):
         return resolver, draft
-    specification = specification_of(draft)
-    resource = Resource(contents=schema, specification=specification)
+    resource = specification_of(draft).create_resource(schema)
     if resource.id() is None:
         return resolver, draft
     return resolver.in_subresource(resource), draft_of(schema, draft, pointer)

@@ -1,8 +1,8 @@
 """Rules that generate something, and the removal of all others.
 
 A schema that nothing satisfies (a required member that requires itself without end, contradicting
-bounds deep inside) leaves rules without any finite text. They become `ir.NOTHING`; if the start rule
-is one of them, so does the grammar. Cost: a few passes over the rules.
+bounds deep inside) leaves rules without any finite text. They become `ir.NOTHING`; if the start
+rule is one of them, so does the grammar. Cost: a few passes over the rules.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def _productive(node: ir.Node, good: set[str], name: str = "") -> bool:
     elif isinstance(node, ir.Variant):
         result = _productive(node.item, good)
     else:
-        result = all(
-            _productive(member.value, good) for member in node.members if member.required
-        )
+        result = all(_productive(member.value, good) for member in node.members if member.required)
     if result and name:
         good.add(name)
     return result

@@ -184,7 +184,9 @@ def _pair(first: int, last: int, low: int, high: int) -> ir.Node:
 
 def _hexadecimal(low: int, high: int) -> ir.Node:
     r"""``\uXXXX`` for all code units from `low` to `high`."""
-    return ir.sequence((ir.Bytes(b"\\u"), _four(low, high, 4)))
+    node = ir.sequence((ir.Bytes(b"\\u"), _four(low, high, 4)))
+    # Once more, so that the digits of a single code unit become one literal.
+    return ir.sequence(node.items) if isinstance(node, ir.Sequence) else node
 
 
 def _four(low: int, high: int, digits: int) -> ir.Node:

@@ -33,9 +33,7 @@ def string_texts(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Nod
 def _free(character: ir.Node, lengths: Intervals, read: int) -> ir.Node:
     """Any characters, when `read` have been read, so that the length comes out right."""
     return ir.choice(
-        ir.Repeat(
-            character, max(int(low) - read, 0), None if high == math.inf else high - 1 - read
-        )
+        ir.Repeat(character, max(int(low) - read, 0), None if high == math.inf else high - 1 - read)
         for low, high in lengths
         if high - 1 >= read
     )

@@ -1,9 +1,9 @@
 """The types front end: Python types as JSON Schemas, and the way back from JSON to Python values.
 
-`describe` takes pydantic models, dataclasses, TypedDicts, `Literal`, enums, unions, `list`, `tuple`,
-`dict`, primitives, `Annotated` with pydantic constraints, or a JSON Schema as it is (dict, bool, or
-its JSON text), and gives a `TypeSpec`: the schema, a function that turns a generated JSON value
-into a Python value, and a name.
+`describe` takes pydantic models, dataclasses, TypedDicts, `Literal`, enums, unions, `list`,
+`tuple`, `dict`, primitives, `Annotated` with pydantic constraints, or a JSON Schema as it is (dict,
+bool, or its JSON text), and gives a `TypeSpec`: the schema, a function that turns a generated JSON
+value into a Python value, and a name.
 
 Pydantic writes the schema (in validation mode). Two things are made sharper than it writes them:
 records without ``extra="allow"`` are closed, since an extra member would be dropped on parsing

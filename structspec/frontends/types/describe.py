@@ -83,10 +83,14 @@ def _from_text(text: str) -> TypeSpec:
 
 def _adapter(tp: Any) -> TypeAdapter[Any]:
     if tp is None:
-        raise SchemaError(f"None is not an output type; write type(None) for null, or pass {_KINDS}")
+        raise SchemaError(
+            f"None is not an output type; write type(None) for null, or pass {_KINDS}"
+        )
     if _is_record(tp) and not isinstance(tp, type):
         kind = type(tp).__name__
-        raise SchemaError(f"a value of type {kind} is no output type; did you mean the class {kind}?")
+        raise SchemaError(
+            f"a value of type {kind} is no output type; did you mean the class {kind}?"
+        )
     if not _looks_like_type(tp):
         raise SchemaError(f"a value of type {type(tp).__name__} is no output type; pass {_KINDS}")
     try:

@@ -1,0 +1,121 @@
+"""The command line: what it prints, and one helpful message with exit code 2 for bad input."""
+
+import json
+
+import pytest
+
+from structspec.cli.main import main
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def run(capsys, *arguments):
+    """Exit code, standard output and standard error of one call."""
+    code = 0
+    try:
+        main([str(a) for a in arguments])
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def schema_file(tmp_path, content):
+    path = tmp_path / "schema.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_version_and_help_need_no_model(capsys):
+    assert run(capsys, "--version")[:2] == (0, "structspec 0.1.0\n")
+    code, out, _ = run(capsys, "generate", "--help")
+    assert code == 0 and "--schema" in out
+
+
+BAD_SCHEMAS = {
+    "malformed JSON": ('{"type": "integer",}', "line 1"),
+    "not a schema": ({"type": "intger"}, "intger"),
+    "a reference to nowhere": ({"$ref": "#/$defs/none"}, "#/$defs/none"),
+    "an unsupported keyword": ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SCHEMAS)
+def test_a_bad_schema_is_one_message_and_exit_code_2(capsys, tmp_path, name):
+    content, expected = BAD_SCHEMAS[name]
+    code, out, err = run(
+        capsys, "generate", "--schema", schema_file(tmp_path, content), "--prompt", "x"
+    )
+    assert (code, out) == (2, "")
+    assert expected in err and err.startswith("structspec: error: ") and "Traceback" not in err
+    assert len(err.strip().splitlines()) <= 3
+
+
+def test_a_missing_schema_file_names_the_file(capsys, tmp_path):
+    code, _, err = run(capsys, "generate", "--schema", tmp_path / "no.json", "--prompt", "x")
+    assert code == 2 and "no.json" in err and "Traceback" not in err
+
+
+def test_a_missing_prompt_says_how_to_give_one(capsys, tmp_path):
+    code, _, err = run(capsys, "generate", "--schema", schema_file(tmp_path, PERSON))
+    assert code == 2 and "--prompt" in err
+
+
+def test_a_missing_model_directory_names_it(capsys, tmp_path):
+    code, _, err = run(
+        capsys, "generate", "--schema", schema_file(tmp_path, PERSON), "--prompt", "x",
+        "--model", tmp_path / "nowhere",
+    )  # fmt: skip
+    assert code == 2 and "nowhere" in err and "Traceback" not in err
+
+
+def test_an_unknown_option_is_exit_code_2(capsys):
+    code, _, err = run(capsys, "generate", "--nonsense")
+    assert code == 2 and "nonsense" in err
+
+
+@pytest.mark.model
+def test_an_unsatisfiable_schema_says_so(capsys, tmp_path, default_model):
+    code, out, err = run(
+        capsys, "generate", "--schema", schema_file(tmp_path, "false"), "--prompt", "x"
+    )
+    assert (code, out) == (2, "") and "empty" in err
+
+
+@pytest.mark.model
+def test_a_prompt_beyond_the_window_names_both_numbers(capsys, tmp_path, default_model):
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("word " * 9000)
+    code, _, err = run(
+        capsys, "generate", "--schema", schema_file(tmp_path, PERSON), "--prompt-file", prompt
+    )
+    assert code == 2 and "8192" in err.replace(",", "") and "Traceback" not in err
+
+
+@pytest.mark.model
+def test_a_budget_that_is_too_small_is_refused_with_both_numbers(capsys, tmp_path, default_model):
+    code, out, err = run(
+        capsys, "generate", "--schema", schema_file(tmp_path, PERSON), "--prompt", "x",
+        "--max-tokens", 2,
+    )  # fmt: skip
+    assert (code, out) == (2, "") and "max_tokens=2" in err
+
+
+@pytest.mark.model
+def test_json_output_holds_value_text_tokens_and_statistics(capsys, tmp_path, default_model):
+    code, out, _ = run(
+        capsys, "generate", "--schema", schema_file(tmp_path, PERSON), "--json",
+        "--prompt", "Ada is 36. Answer as JSON with name and age.", "--max-tokens", 40,
+    )  # fmt: skip
+    assert code == 0
+    report = json.loads(out)
+    assert set(report["value"]) == {"name", "age"}
+    assert json.loads(report["text"]) == report["value"]
+    stats = report["stats"]
+    assert stats["tokens"] == len(report["tokens"]) and stats["forwards"] >= 1
+    assert stats["accepted"] <= stats["drafted"]

@@ -1,0 +1,335 @@
+"""Documents, dialects, references, errors and the report."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from structspec import ir
+from structspec.errors import SchemaError, UnsupportedFeature
+from structspec.frontends.jsonschema import SchemaOptions, lower_schema
+from structspec.report import Entry, Report
+
+_path = Path(__file__).parent / "ir_reference.py"
+_spec = importlib.util.spec_from_file_location("ir_reference", _path)
+assert _spec is not None and _spec.loader is not None
+ir_reference = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(ir_reference)
+
+
+def accepts(schema: Any, text: str, **policies: Any) -> bool:
+    grammar, _ = lower_schema(schema, SchemaOptions(**policies))
+    return bool(ir_reference.accepts(grammar, text))
+
+
+# Errors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"type": "strin"}, ""),
+        ({"properties": {"a/b": {"type": 3}}}, "/properties/a~1b"),
+        ({"properties": []}, ""),
+        ({"items": [{"type": "null"}]}, ""),
+        ({"required": "a"}, ""),
+        ({"minLength": -1}, ""),
+        ({"maxItems": 1.5}, ""),
+        ({"multipleOf": 0}, ""),
+        ({"anyOf": []}, ""),
+        ({"allOf": [{"type": "null"}, 3]}, "/allOf/1"),
+        ({"$defs": {"unused": {"minimum": "3"}}}, "/$defs/unused"),
+        ({"not": None}, ""),
+        ([], ""),
+        ({"const": float("nan")}, "/const"),
+        ({"enum": [object()]}, "/enum/0"),
+        ({"$ref": "#/$defs/missing"}, ""),
+        ({"items": {"$ref": "#/items/0/x"}}, "/items"),
+        ({"$ref": "#anchor"}, ""),
+        ({"$ref": "other.json"}, ""),
+        ({"$ref": "#/title", "title": "t"}, ""),
+    ],
+)
+def test_what_is_no_schema_is_refused_with_its_pointer(schema: Any, pointer: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        lower_schema(schema, SchemaOptions())
+    assert caught.value.pointer == pointer
+
+
+def test_a_reference_to_nowhere_is_quoted() -> None:
+    with pytest.raises(SchemaError, match=r"other\.json.*nothing is fetched"):
+        lower_schema({"$ref": "other.json"}, SchemaOptions())
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"), [("{", 1, 2), ('{"a":\n  tru}', 2, 3), ("", 1, 1), ("{} {}", 1, 4)]
+)
+def test_broken_json_text_tells_line_and_column(text: str, line: int, column: int) -> None:
+    with pytest.raises(SchemaError) as caught:
+        lower_schema(text, SchemaOptions())
+    assert (caught.value.line, caught.value.column) == (line, column)
+
+
+def test_text_nested_too_deep_for_the_parser_is_refused() -> None:
+    with pytest.raises(SchemaError, match="nested deeper"):
+        lower_schema('{"not":' * 100_000 + "{}" + "}" * 100_000, SchemaOptions())
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword", "pointer"),
+    [
+        ({"type": "string", "pattern": "a"}, "pattern", ""),
+        ({"items": {"format": "date"}}, "format", "/items"),
+        ({"properties": {"a": {"patternProperties": {"x": {}}}}}, "patternProperties",
+         "/properties/a"),
+        ({"uniqueItems": True}, "uniqueItems", ""),
+        ({"contains": {"type": "null"}}, "contains", ""),
+        ({"minProperties": 2}, "minProperties", ""),
+        ({"$schema": "https://example.org/mine"}, "$schema", ""),
+        ({"$ref": "#"}, "$ref", ""),
+        ({"allOf": [{"$ref": "#"}]}, "$ref", "/allOf/0"),
+        ({"items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}},
+         "anyOf", "/$defs/a"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_exact_is_refused_by_name(schema: Any, keyword: str, pointer: str) -> None:
+    with pytest.raises(UnsupportedFeature) as caught:
+        lower_schema(schema, SchemaOptions())
+    assert (caught.value.keyword, caught.value.pointer) == (keyword, pointer)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "pattern": "a"},
+        {"type": "array", "patternProperties": {"x": {}}},
+        {"patternProperties": {}},
+        {"uniqueItems": False},
+        {"uniqueItems": True, "maxItems": 1},
+        {"minProperties": 0},
+        {"type": "integer", "format": "date"},
+        {"type": "integer", "multipleOf": 1},
+        {"allOf": [{"pattern": "a"}, {"type": "null"}]},
+        {"$defs": {"unused": {"pattern": "a"}}},
+        {"contains": True},
+        {"unevaluatedProperties": False, "properties": {"a": {}}},
+    ],
+)
+def test_keywords_without_effect_are_not_refused(schema: Any) -> None:
+    lower_schema(schema, SchemaOptions())
+
+
+def test_unknown_policies_are_refused() -> None:
+    with pytest.raises(ValueError, match="whitespace='none'"):
+        SchemaOptions(whitespace="none")  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="default_dialect"):
+        lower_schema({}, SchemaOptions(default_dialect="draft-99"))
+
+
+# Dialects and references -------------------------------------------------------------------
+
+
+def test_a_dialect_decides_what_a_keyword_means() -> None:
+    seven = {"$schema": "http://json-schema.org/draft-07/schema#"}
+    pair = {**seven, "items": [{"type": "null"}], "additionalItems": False}
+    assert accepts(pair, "[null]")
+    assert not accepts(pair, "[null,null]")
+    assert not accepts(pair, "[1]")
+    assert accepts({**seven, "prefixItems": [{"type": "null"}]}, "[1]")
+    draft4 = "http://json-schema.org/draft-04/schema#"
+    assert accepts({"const": 1}, "2", default_dialect=draft4)
+    assert not accepts({"const": 1}, "2")
+    assert accepts({**seven, "dependencies": {"a": ["b"]}}, '{"a":1,"b":2}')
+    assert not accepts({**seven, "dependencies": {"a": ["b"]}}, '{"a":1}')
+
+
+def test_references_reach_ids_anchors_and_resources() -> None:
+    schema = {
+        "$id": "https://example.org/root",
+        "properties": {
+            "a": {"$ref": "#here"},
+            "b": {"$ref": "inner"},
+            "c": {"$ref": "https://example.org/elsewhere#/$defs/n"},
+        },
+        "$defs": {
+            "x": {"$anchor": "here", "type": "null"},
+            "y": {"$id": "inner", "$ref": "#/$defs/z", "$defs": {"z": {"type": "boolean"}}},
+        },
+    }
+    resources = {"https://example.org/elsewhere": {"$defs": {"n": {"const": 0.5}}}}
+    assert accepts(schema, '{"a":null,"b":true,"c":0.5}', resources=resources)
+    assert not accepts(schema, '{"a":1}', resources=resources)
+    assert not accepts(schema, '{"b":1}', resources=resources)
+    assert not accepts(schema, '{"c":1}', resources=resources)
+
+
+def test_equal_references_in_different_resources_stay_apart() -> None:
+    schema = {
+        "$defs": {
+            "a": {"$id": "https://e.org/a", "$ref": "#/$defs/n", "$defs": {"n": {"const": 1}}},
+            "b": {"$id": "https://e.org/b", "$ref": "#/$defs/n", "$defs": {"n": {"const": 2}}},
+        },
+        "prefixItems": [{"$ref": "https://e.org/a"}, {"$ref": "https://e.org/b"}],
+    }
+    assert accepts(schema, "[1,2]")
+    assert not accepts(schema, "[1,1]")
+
+
+def test_the_metaschema_itself_is_available() -> None:
+    schema = {"$ref": "http://json-schema.org/draft-07/schema#/definitions/nonNegativeInteger"}
+    assert accepts(schema, "3")
+    assert not accepts(schema, "-3")
+
+
+def test_true_is_not_one() -> None:
+    assert not accepts({"const": 1}, "true")
+    assert not accepts({"enum": [True]}, "1")
+    assert accepts({"enum": [{"a": 1.0}]}, '{"a":1}')
+
+
+def test_a_schema_that_nothing_satisfies_starts_with_nothing() -> None:
+    for schema in (
+        False,
+        {"type": "string", "const": 5},
+        {"properties": {"a": False}, "required": ["a"], "type": "object"},
+        {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+        {"type": "array", "items": {"$ref": "#"}, "minItems": 1},
+    ):
+        grammar, _ = lower_schema(schema, SchemaOptions())
+        assert grammar.rules[grammar.start] == ir.NOTHING
+
+
+# Policies ----------------------------------------------------------------------------------
+
+
+def test_whitespace_policies_allow_what_they_say() -> None:
+    schema = {"properties": {"a": {"type": "array", "items": {"type": "null"}}}}
+    compact = '{"a":[null,null]}'
+    conventional = '{"a": [null, null]}'
+    pretty = '\n{ "a"\t:\r\n[ null , null ] } '
+    expected = {
+        "compact": (True, False, False),
+        "conventional": (False, True, False),
+        "flexible": (True, True, True),
+    }
+    for policy, verdicts in expected.items():
+        for text, verdict in zip((compact, conventional, pretty), verdicts, strict=True):
+            assert accepts(schema, text, whitespace=policy) == verdict
+    assert accepts(schema, "{" + " " * 32 + "}")
+    assert not accepts(schema, "{" + " " * 33 + "}")
+    assert not accepts(schema, "\u00a0{}")
+
+
+def test_key_order_is_a_policy() -> None:
+    schema = {"properties": {"a": {"type": "null"}, "b": {"type": "null"}}, "required": ["c"]}
+    assert accepts(schema, '{"a":null,"b":null,"c":1,"d":1}')
+    assert not accepts(schema, '{"b":null,"a":null,"c":1}')
+    assert accepts(schema, '{"d":1,"c":1,"b":null,"a":null}', key_order="any")
+    assert not accepts(schema, '{"b":null,"a":null}', key_order="any")
+
+
+# The report --------------------------------------------------------------------------------
+
+
+def test_every_keyword_gets_an_entry() -> None:
+    schema = {
+        "title": "t",
+        "type": "object",
+        "nullable": True,
+        "properties": {
+            "a": {"type": "integer", "minimum": 1, "default": 3},
+            "a/b": {"oneof": [], "format": "made-up"},
+        },
+    }
+    _, report = lower_schema(schema, SchemaOptions())
+    found = {(entry.pointer, entry.keyword): entry.status for entry in report}
+    assert found == {
+        ("", "title"): "annotation",
+        ("", "type"): "exact",
+        ("", "nullable"): "annotation",
+        ("", "properties"): "exact",
+        ("/properties/a", "type"): "narrowed",
+        ("/properties/a", "minimum"): "narrowed",
+        ("/properties/a", "default"): "annotation",
+        ("/properties/a~1b", "oneof"): "annotation",
+        ("/properties/a~1b", "format"): "annotation",
+    }
+    assert "did you mean 'oneOf'" in report.for_keyword("oneof")[0].note
+    assert report.exact
+    assert str(report).splitlines()[0].split() == ["status", "keyword", "pointer", "note"]
+    assert len(str(report).splitlines()) == len(report) + 1
+
+
+def test_widening_reports_every_dropped_occurrence() -> None:
+    word = {"type": "string", "pattern": "^a"}
+    schema = {"properties": {"x": word, "y": word, "z": {"not": word}}}
+    grammar, report = lower_schema(schema, SchemaOptions(on_unsupported="widen"))
+    assert {entry.pointer for entry in report.widened} >= {"/properties/x", "/properties/y"}
+    assert not report.exact
+    assert ir_reference.accepts(grammar, '{"x":"b"}')
+    assert not ir_reference.accepts(grammar, '{"x":1}')
+    # Under `not`, dropping the keyword alone would forbid strings that the schema allows.
+    assert ir_reference.accepts(grammar, '{"z":"b"}')
+
+
+def test_unknown_formats_can_be_refused() -> None:
+    lower_schema({"format": "made-up"}, SchemaOptions())
+    with pytest.raises(UnsupportedFeature, match="made-up"):
+        lower_schema({"format": "made-up"}, SchemaOptions(unknown_formats="refuse"))
+    _, report = lower_schema({"format": "date"}, SchemaOptions(assert_formats=False))
+    assert report.with_status("annotation")[0].keyword == "format"
+
+
+def test_a_report_counts_and_filters() -> None:
+    report = Report((Entry("", "type", "exact"), Entry("/a", "title", "annotation", "n")))
+    assert report.counts() == {"exact": 1, "annotation": 1}
+    assert report.at("/a") == report.with_status("annotation")
+    assert len(report) == 2
+
+
+# Size --------------------------------------------------------------------------------------
+
+
+def _nested(depth: int) -> Any:
+    schema: Any = {"type": "null"}
+    for level in range(depth):
+        keyword = ("items", "additionalProperties", "allOf", "anyOf")[level % 4]
+        schema = {keyword: [schema] if keyword.endswith("Of") else schema}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {
+            "type": "object",
+            "properties": {f"property_{i}": {"type": "string"} for i in range(20_000)},
+            "required": [f"property_{i}" for i in range(0, 20_000, 3)],
+            "additionalProperties": False,
+        },
+        {"type": "string", "maxLength": 1_000_000},
+        {"type": "array", "maxItems": 1_000_000, "minItems": 999_999},
+        {"enum": [f"value number {i} of a large enumeration" for i in range(20_000)]},
+        {"enum": [{"id": i, "tags": [i, None]} for i in range(1_000)]},
+        {"prefixItems": [{"type": "integer"}] * 2_000},
+        _nested(2_000),
+    ],
+    ids=["properties", "length", "items", "enum", "containers", "prefix", "depth"],
+)
+def test_large_schemas_compile_in_seconds(schema: Any) -> None:
+    start = time.perf_counter()
+    lower_schema(schema, SchemaOptions())
+    assert time.perf_counter() - start < 60
+
+
+def test_equal_subschemas_share_one_rule() -> None:
+    record = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    one, _ = lower_schema({"properties": {"x": record}}, SchemaOptions())
+    many = json.loads(json.dumps({"properties": {f"x{i}": record for i in range(50)}}))
+    shared, _ = lower_schema(many, SchemaOptions())
+    assert len(shared.rules) == len(one.rules)
