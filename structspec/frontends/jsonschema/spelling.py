@@ -74,17 +74,24 @@ class Spelling:
     def text(self, value: str) -> ir.Node:
         """The string `value` with its quotes."""
         if not self.any:
-            spelled = "".join(map(self._escaped, value)) if self._special(value) else value
-            return ir.Bytes(b'"' + spelled.encode() + b'"')
+            return ir.Bytes(b'"' + self._canonical_text(value) + b'"')
+        return ir.Sequence((_QUOTE, *self.characters(value), _QUOTE))
+
+    def characters(self, value: str) -> list[ir.Node]:
+        """The characters of `value` as nodes to be put in sequence."""
+        if not self.any:
+            return [ir.Bytes(self._canonical_text(value))]
         characters = self._characters
-        nodes = [_QUOTE]
+        nodes: list[ir.Node] = []
         for character in value:
             node = characters.get(character)
             if node is None:
                 node = characters[character] = self._one(character)
-            nodes.append(node)  # type: ignore[arg-type]
-        nodes.append(_QUOTE)
-        return ir.Sequence(tuple(nodes))
+            nodes.append(node)
+        return nodes
+
+    def _canonical_text(self, value: str) -> bytes:
+        return ("".join(map(self._escaped, value)) if self._special(value) else value).encode()
 
     def _special(self, value: str) -> bool:
         return not value.isprintable() or '"' in value or "\\" in value

@@ -1,5 +1,6 @@
 """Shapes of strings as nodes: finite lists, lengths, and all but a finite list.
 
+A finite list becomes a trie, so that common beginnings are written once.
 Strings with some excluded walk a trie of the excluded ones and, where they leave it, go on freely;
 the trie's depth is known at each node, so bounds on the length stay exact.
 """
@@ -17,12 +18,17 @@ from structspec.frontends.jsonschema.strings import StringShape
 __all__ = ["string_texts"]
 
 _QUOTE = ir.Bytes(b'"')
+_TRIE_FROM = 3
+# A trie gets a rule at every so many branchings, so that nodes stay shallow.
+_BRANCHINGS = 8
 
 
 def string_texts(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Node]) -> ir.Node:
     """The spelled strings of a shape, quotes included; `refusals` are the caller's business."""
     if shape.values is not None:
-        return ir.choice(spelling.text(value) for value in shape.values)
+        if len(shape.values) < _TRIE_FROM:
+            return ir.choice(spelling.text(value) for value in shape.values)
+        return ir.sequence((_QUOTE, _among(shape.values, spelling, rules), _QUOTE))
     if not shape.excluded:
         content = _free(spelling.character(), shape.lengths, 0)
     else:
@@ -37,6 +43,45 @@ def _free(character: ir.Node, lengths: Intervals, read: int) -> ir.Node:
         for low, high in lengths
         if high - 1 >= read
     )
+
+
+def _among(values: tuple[str, ...], spelling: Spelling, rules: dict[str, ir.Node]) -> ir.Node:
+    """A trie of the values; stretches without a branching are one sequence each."""
+    trie: dict[str, Any] = {}
+    for text in values:
+        node = trie
+        for character in text:
+            node = node.setdefault(character, {})
+        node[""] = None  # a value ends here
+    queue: list[tuple[dict[str, Any], int]] = [(trie, 0)]
+    stretches: list[list[tuple[str, int]]] = []
+    for branching, _ in queue:
+        found: list[tuple[str, int]] = []
+        for first, following in branching.items():
+            if following is None:
+                continue
+            stretch = [first]
+            while len(following) == 1 and "" not in following:
+                (character, following), *_ = following.items()
+                stretch.append(character)
+            found.append(("".join(stretch), len(queue)))
+            queue.append((following, queue[len(stretches)][1] + 1))
+        stretches.append(found)
+    prefix = f"among-{len(rules)}"
+    nodes: list[ir.Node] = [ir.NOTHING] * len(queue)
+    for index in range(len(queue) - 1, -1, -1):
+        branching, level = queue[index]
+        options = [
+            ir.sequence((*spelling.characters(stretch), nodes[target]))
+            for stretch, target in stretches[index]
+        ]
+        if "" in branching:
+            options.insert(0, ir.EPSILON)
+        nodes[index] = ir.choice(options)
+        if level and level % _BRANCHINGS == 0:
+            rules[f"{prefix}.{index}"] = nodes[index]
+            nodes[index] = ir.Rule(f"{prefix}.{index}")
+    return nodes[0]
 
 
 def _outside(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Node]) -> ir.Node:
