@@ -26,6 +26,7 @@ from typing import Literal, TypeAlias
 __all__ = [
     "EPSILON",
     "NOTHING",
+    "Automaton",
     "Bytes",
     "Chars",
     "Choice",
@@ -97,6 +98,18 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
+class Automaton:
+    """A finite automaton whose edges are nodes: the texts along all paths from state 0.
+
+    `edges[s]` holds (label, target) pairs; labels must not match the empty string. Products and
+    complements of terminals come out in this form, which no sequence of choices could hold.
+    """
+
+    edges: tuple[tuple[tuple[Node, int], ...], ...]
+    accepting: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """One kind of member of a `Members` list.
 
@@ -125,7 +138,9 @@ class Members:
     order: Literal["declared", "any"] = "declared"
 
 
-Node: TypeAlias = Bytes | Chars | Sequence | Choice | Repeat | Rule | Variant | Members
+Node: TypeAlias = (
+    Bytes | Chars | Sequence | Choice | Repeat | Rule | Variant | Automaton | Members
+)
 
 EPSILON = Sequence(())
 NOTHING = Choice(())

@@ -52,6 +52,7 @@ class Determiniser:
         self._ids: dict[frozenset[int], int] = {}
         self._pending: list[frozenset[int]] = []
         self._closures: dict[frozenset[int], frozenset[int]] = {}
+        self._of_single: dict[int, int] = {}
 
     def region(self, start: int) -> int:
         """Determinise what is reachable from NFA state `start`; returns its DFA state.
@@ -106,6 +107,13 @@ class Determiniser:
                 self._check(found + 1)
         return found
 
+    def _single(self, target: int) -> int:
+        """The state of one NFA state; most targets are such, so a cheaper look-up pays."""
+        found = self._of_single.get(target)
+        if found is None:
+            found = self._of_single[target] = self._state(frozenset((target,)))
+        return found
+
     def _expand(self, closed: frozenset[int]) -> None:
         nfa, dfa = self._nfa, self.dfa
         state = self._ids[closed]
@@ -116,10 +124,14 @@ class Determiniser:
             for rule, target in nfa.calls[source]:
                 calls.setdefault(rule, set()).add(target)
             for op in nfa.operations[source]:
-                targets = tuple(self._state(frozenset((t,))) for t in op.targets)
+                targets = tuple(self._single(t) for t in op.targets)
                 dfa.operations[state].append(Operation(op.kind, op.argument, targets))
         for rule, targets_ in calls.items():
             dfa.calls[state].append((rule, self._state(frozenset(targets_))))
+        if len(byte_edges) == 1:
+            mask, target, variant = byte_edges[0]
+            dfa.edges[state] = [(mask, self._single(target), not variant)]
+            return
         merged: dict[tuple[int, bool], ByteMask] = {}
         for mask, targets__, primary in _partition(byte_edges):
             key = (self._state(targets__), primary)
@@ -131,9 +143,6 @@ def _partition(
     edges: list[tuple[ByteMask, int, bool]],
 ) -> list[tuple[ByteMask, frozenset[int], bool]]:
     """Disjoint byte sets with the targets that each reaches, and whether one is primary."""
-    if len(edges) == 1:
-        mask, target, variant = edges[0]
-        return [(mask, frozenset((target,)), not variant)]
     by_key: dict[tuple[int, bool], ByteMask] = {}
     for mask, target, variant in edges:
         key = (target, not variant)

@@ -253,6 +253,8 @@ class _Builder:
             return self._rule_nullable[node.name]
         if isinstance(node, ir.Variant):
             return self._is_nullable(node.item)
+        if isinstance(node, ir.Automaton):
+            return 0 in node.accepting
         return not any(member.required for member in node.members)
 
     def _rule_weight(self, name: str) -> int:
@@ -279,6 +281,8 @@ class _Builder:
                     break
         elif isinstance(node, ir.Variant):
             weight = self._weight(node.item)
+        elif isinstance(node, ir.Automaton):
+            weight = sum(self._weight(label) for edges in node.edges for label, _ in edges)
         elif isinstance(node, ir.Rule):
             weight = self._rule_weight(node.name)
         elif isinstance(node, ir.Repeat):
@@ -342,7 +346,7 @@ class _Builder:
         index = len(self._members)
         keys, values = FragmentBuilder(nfa, self, flat=True), FragmentBuilder(nfa, self)
         keys.add(node.separator, separator, key)
-        value_starts: dict[int, int] = {}
+        value_starts: dict[ir.Node, int] = {}
         starts: list[int] = []
         for k, member in enumerate(node.members):
             if member.repeatable and member.required:
@@ -350,9 +354,9 @@ class _Builder:
             self._check_key(member.key)
             accept = nfa.state()
             keys.add(member.key, key, accept)
-            start = value_starts.get(id(member.value))
+            start = value_starts.get(member.value)  # equal values share their states
             if start is None:
-                start = value_starts[id(member.value)] = nfa.state()
+                start = value_starts[member.value] = nfa.state()
                 values.add(member.value, start, value_end)
             nfa.operations[accept].append(Operation("member", k, (start,)))
             starts.append(start)

@@ -125,8 +125,20 @@ class FragmentBuilder:
                 self.add(self._rules.body(node.name), start, end, variant)
             else:
                 self._call(node, start, end)
+        elif isinstance(node, ir.Automaton):
+            self._automaton(node, start, end, variant)
         else:
             self._call(node, start, end)
+
+    def _automaton(self, node: ir.Automaton, start: int, end: int, variant: bool) -> None:
+        nfa = self._nfa
+        states = [nfa.state() for _ in node.edges]
+        nfa.epsilon[start].append(states[0])
+        for source, edges in enumerate(node.edges):
+            for label, target in edges:
+                self.add(label, states[source], states[target], variant and source == 0)
+        for state in node.accepting:
+            nfa.epsilon[states[state]].append(end)
 
     def _call(self, node: ir.Node, start: int, end: int) -> None:
         # Called rules never match the empty string (pops happen only after a byte), so the
