@@ -114,8 +114,9 @@ class Member:
     """One kind of member of a `Members` list.
 
     A key text belongs to the *first* member whose `key` language contains it. `value` follows
-    the key directly (colon and blanks are part of it). `repeatable` members may occur any number
-    of times and must come last; others occur at most once.
+    the key directly (colon and blanks are part of it) and may be empty. `repeatable` members may
+    occur any number of times, must come last and cannot be required; others occur at most once.
+    Keys need not be prefix-free.
     """
 
     key: Node
@@ -128,14 +129,19 @@ class Member:
 class Members:
     """A list of members, `separator` between two of them; the list may be empty if allowed.
 
-    `order="declared"`: members appear in the order given, optional ones may be missing.
-    `order="any"`: in any order. Both cost states linear in the size of the keys and values:
-    which members are done is a register of the automaton, not a state.
+    `order="declared"`: members appear in the order given, optional ones may be missing, and
+    repeatable ones mix freely at the end. `order="any"`: all in any order. Both cost states linear
+    in the size of the keys and values: which members are done is a register of the automaton, not
+    a state. `minimum` and `maximum` bound how many members are written.
+
+    A list of distinct items is a `Members` in any order whose keys are the items' texts.
     """
 
     members: tuple[Member, ...]
     separator: Node
     order: Literal["declared", "any"] = "declared"
+    minimum: int = 0
+    maximum: int | None = None
 
 
 Node: TypeAlias = (
@@ -158,14 +164,13 @@ def sequence(items: Iterable[Node]) -> Node:
     """A `Sequence` without nesting, empty strings and needless wrapping."""
     flat: list[Node] = []
     for item in items:
-        if isinstance(item, Sequence):
-            flat.extend(item.items)
-        elif item == NOTHING:
-            return NOTHING
-        elif isinstance(item, Bytes) and flat and isinstance(flat[-1], Bytes):
-            flat[-1] = Bytes(flat[-1].value + item.value)
-        elif not (isinstance(item, Bytes) and not item.value):
-            flat.append(item)
+        for part in item.items if isinstance(item, Sequence) else (item,):
+            if isinstance(part, Choice) and not part.items:
+                return NOTHING
+            if isinstance(part, Bytes) and flat and isinstance(flat[-1], Bytes):
+                flat[-1] = Bytes(flat[-1].value + part.value)
+            elif not (isinstance(part, Bytes) and not part.value):
+                flat.append(part)
     return flat[0] if len(flat) == 1 else Sequence(tuple(flat))
 
 

@@ -198,6 +198,12 @@ class Automaton:
             Slot.MEMBER_REPEATABLE: m.repeatable,
             Slot.MEMBER_VALUE: c.member_value,
             Slot.MEMBER_KEY: c.member_key,
+            Slot.MEMBERS_MINIMUM: m.minimum,
+            Slot.MEMBERS_MAXIMUM: m.maximum,
+            Slot.MEMBERS_LEVELS: m.levels,
+            Slot.MEMBERS_REPEATABLE: m.first_repeatable,
+            Slot.MEMBER_ORDER: c.member_order,
+            Slot.MEMBER_TABLE: c.member_table,
             Slot.MEMBER_NEXT: c.member_next_required,
             Slot.MEMBER_REST: c.member_rest,
             Slot.MEMBER_TOTAL: c.member_total,
@@ -214,7 +220,7 @@ class Automaton:
             memory.put(slot, np.zeros(2 * initial, np.int32))
         memory.put(Slot.NEXT, np.zeros(initial * n.n_classes, np.int32))
         sizes = np.diff(n.members.start)[n.members.any_order.astype(bool)]
-        words = max(1, -(-int(sizes.max(initial=1)) // 32))
+        words = 1 + -(-int(sizes.max(initial=1)) // 32)  # the count, then a bit per member
         memory.put(Slot.BITS, np.zeros(64 * words, np.uint32))
         scratch = _SCRATCH
         for slot in (

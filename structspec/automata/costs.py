@@ -8,7 +8,8 @@ token leads to a state whose cost is smaller by one, so a decoder that follows t
 Costs by kind of state (`network`), with r the register of the running frame:
 - plain: `base[q]`, to the end of the rule;
 - loop body: `base[q] + max(0, min − r − 1) · copy`;
-- member value: `base[q] + rest(r)`, where `rest` is the cost of the missing required members;
+- member value: `base[q] + rest(r)`, where `rest` is the cost of the members that are still owed
+  (required ones, and as many more as the minimum asks for);
 - member key: the minimum over the members k that may come next of `key_cost(q, k) + value(k) +
   rest(after k)`; the reachable members of each key state are listed (`reach_*`).
 
@@ -33,11 +34,15 @@ from structspec.automata.network import (
     REST,
     Network,
 )
+from structspec.errors import BudgetExceeded
 
 #: No finite text (or token sequence) leads there.
 UNREACHABLE = 1 << 28
 
 IntArray = NDArray[np.int32]
+
+# Registers of members lists in declared order, over the whole grammar.
+_MOST_CELLS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,10 @@ class Costs:
     """The cost arrays of one network under one set of bytes (and tokens).
 
     base[S], rule[R]; loop_copy[loops]; reach_start[S + 1], reach_member, reach_cost (sorted by
-    member per state); member_value, member_key (separator and key), member_next_required,
-    member_rest, member_total per member slot (`member_total[k] = value + rest after it`).
+    member per state). Per member slot: member_value, member_key (separator and key),
+    member_next_required, member_order (the optional members of a list, cheapest first, then −1).
+    Per register of a list in declared order, from `member_table[m]` on: member_rest, and
+    member_total (value of the member with that index, and what is owed after it).
     `unit` is "byte" or "token".
     """
 
@@ -72,6 +79,8 @@ class Costs:
     member_value: IntArray
     member_key: IntArray
     member_next_required: IntArray
+    member_order: IntArray
+    member_table: IntArray
     member_rest: IntArray
     member_total: IntArray
     unit: str
@@ -101,12 +110,19 @@ def solve_costs(network: Network, enabled: NDArray[np.bool_], trie: TokenTrie | 
     via = np.full(n.n_states, -1, np.int32)
     rule = np.full(n.n_rules, UNREACHABLE, np.int32)
     copy = np.full(len(n.loop_min), UNREACHABLE, np.int32)
+    cells = np.where(m.any_order == 1, 0, (m.levels.astype(np.int64) + 1) * np.diff(m.start))
+    if int(cells.sum()) > _MOST_CELLS:
+        raise BudgetExceeded("states", _MOST_CELLS, int(cells.sum()))
+    table = np.zeros(m.n_lists + 1, np.int32)
+    table[1:] = np.cumsum(cells)
     shape = (
         np.full(slots, UNREACHABLE, np.int32),  # value
         np.full(slots, UNREACHABLE, np.int32),  # key
         np.zeros(slots, np.int32),  # next required
-        np.full(slots, UNREACHABLE, np.int32),  # rest
-        np.full(slots, UNREACHABLE, np.int32),  # total
+        np.full(slots, -1, np.int32),  # order
+        table,
+        np.full(int(table[-1]), UNREACHABLE, np.int32),  # rest
+        np.full(int(table[-1]), UNREACHABLE, np.int32),  # total
     )
     no_bytes = np.zeros(0, np.uint8)
     no_nodes = np.zeros(0, np.int32)
@@ -114,7 +130,8 @@ def solve_costs(network: Network, enabled: NDArray[np.bool_], trie: TokenTrie | 
         n.edge_start, n.edge_class, n.edge_target, n.call_start, n.call_rule, n.call_target,
         n.op_start, n.op_kind, n.final, n.kind, n.data, n.rule_entry, n.rule_kind, n.rule_data,
         n.loop_min, n.loop_max, m.start, m.required, m.repeatable, m.value_state, m.key_state,
-        m.separator_state, m.any_order, class_enabled, sample, reach_start, reach_member,
+        m.separator_state, m.any_order, m.minimum, m.maximum, m.levels, m.first_repeatable,
+        class_enabled, sample, reach_start, reach_member,
     )  # fmt: skip
     _sweep(*common, reach_bytes, base, via, rule, copy, *shape, no_bytes, no_nodes, no_bytes, False)
     cost = reach_bytes
@@ -123,7 +140,7 @@ def solve_costs(network: Network, enabled: NDArray[np.bool_], trie: TokenTrie | 
             n.edge_start, n.edge_class, n.edge_target, sample, reach_start, reach_member,
             reach_bytes, reach_via, trie.byte, trie.skip, trie.terminal,
         )  # fmt: skip
-        for array in (base, rule, copy, shape[0], shape[1], shape[3], shape[4]):
+        for array in (base, rule, copy, shape[0], shape[1], shape[5], shape[6]):
             array[:] = UNREACHABLE
         _sweep(
             *common, cost, base, via, rule, copy, *shape, trie.byte, trie.skip, trie.terminal, True
@@ -149,10 +166,10 @@ def _child(trie_byte, trie_skip, node, byte):  # type: ignore[no-untyped-def]
 def _sweep(  # type: ignore[no-untyped-def]
     edge_start, edge_class, edge_target, call_start, call_rule, call_target, op_start, op_kind,
     final, kind, data, rule_entry, rule_kind, rule_data, loop_min, loop_max, members_start,
-    required, repeatable, value_state, key_state, separator_state, any_order, class_enabled,
-    sample, reach_start, reach_member, reach_cost, base, via, rule, copy, member_value,
-    member_key, next_required, member_rest, member_total, trie_byte, trie_skip, trie_terminal,
-    tokens,
+    required, repeatable, value_state, key_state, separator_state, any_order, minimum, maximum,
+    levels, first_repeatable, class_enabled, sample, reach_start, reach_member, reach_cost, base,
+    via, rule, copy, member_value, member_key, next_required, member_order, member_table,
+    member_rest, member_total, trie_byte, trie_skip, trie_terminal, tokens,
 ):  # fmt: skip
     """Relax until nothing changes. `via[q]` is the edge (or −2 − call) of the cheapest path.
 
@@ -160,6 +177,10 @@ def _sweep(  # type: ignore[no-untyped-def]
     """
     n_states = len(kind)
     infinite = UNREACHABLE
+    longest = 1
+    for m in range(len(key_state)):
+        longest = max(longest, members_start[m + 1] - members_start[m])
+    nothing = np.zeros(2 + longest // 32, np.uint32)  # the row of a list that has no member yet
     for m in range(len(key_state)):
         last = members_start[m + 1] - 1
         pending = last
@@ -227,24 +248,33 @@ def _sweep(  # type: ignore[no-untyped-def]
             for i in range(reach_start[q], reach_start[q + 1]):
                 member_key[begin + reach_member[i]] = reach_cost[i]
             if any_order[m]:
-                for k in range(begin, last + 1):
-                    member_total[k] = member_value[k]
-                    member_rest[k] = 0
+                _sort_optional(
+                    begin, last, required, repeatable, member_key, member_value, member_order
+                )
                 continue
-            for k in range(last, begin - 1, -1):
-                j = begin + next_required[k]
-                if j == last:
-                    rest = 0
-                else:
-                    rest = min(infinite, member_key[j] + member_value[j] + member_rest[j + 1])
-                if rest < member_rest[k]:
-                    member_rest[k] = rest
-                    changed = True
-                after = k if repeatable[k] else k + 1
-                if k < last:
-                    total = min(infinite, member_value[k] + member_rest[after])
-                    if total < member_total[k]:
-                        member_total[k] = total
+            n = last - begin
+            for level in range(levels[m], -1, -1):
+                row = member_table[m] + level * (n + 1)
+                full = level == maximum[m]
+                after_row = member_table[m] + min(level + 1, levels[m]) * (n + 1)
+                owed = infinite  # cheapest way on with a member of index ≥ k
+                for k in range(n, -1, -1):
+                    if k < n:
+                        after = first_repeatable[m] if repeatable[begin + k] else k + 1
+                        total = infinite
+                        if not full:
+                            total = min(
+                                infinite, member_value[begin + k] + member_rest[after_row + after]
+                            )
+                        if total < member_total[row + k]:
+                            member_total[row + k] = total
+                            changed = True
+                        way = min(infinite, member_key[begin + k] + member_total[row + k])
+                        owed = way if required[begin + k] else min(owed, way)
+                    complete = next_required[begin + k] == n and level >= minimum[m]
+                    rest = 0 if complete else owed
+                    if rest < member_rest[row + k]:
+                        member_rest[row + k] = rest
                         changed = True
         for r in range(len(rule_entry)):
             entry = rule_entry[r]
@@ -263,24 +293,105 @@ def _sweep(  # type: ignore[no-untyped-def]
                 m = rule_data[r]
                 begin, last = members_start[m], members_start[m + 1] - 1
                 if any_order[m]:
-                    owed = 0
-                    for k in range(begin, last):
-                        if required[k]:
-                            owed = min(infinite, owed + member_key[k] + member_value[k])
-                    for i in range(reach_start[entry], reach_start[entry + 1]):
-                        k = begin + reach_member[i]
-                        rest = owed
-                        if required[k] and owed < infinite:
-                            rest = owed - member_key[k] - member_value[k]
-                        new = min(new, reach_cost[i] + member_value[k] + rest)
+                    rest, last_extra, room = owed_members(
+                        begin, last, required, repeatable, member_key, member_value,
+                        member_order, minimum[m], maximum[m], nothing, 0,
+                    )  # fmt: skip
+                    if rest < infinite:
+                        for i in range(reach_start[entry], reach_start[entry + 1]):
+                            k = begin + reach_member[i]
+                            after = owed_after(
+                                k, rest, last_extra, room, required, member_key, member_value
+                            )
+                            new = min(new, reach_cost[i] + member_value[k] + after)
                 else:
                     for i in range(reach_start[entry], reach_start[entry + 1]):
                         k = reach_member[i]
                         if k <= next_required[begin]:
-                            new = min(new, reach_cost[i] + member_total[begin + k])
+                            new = min(new, reach_cost[i] + member_total[member_table[m] + k])
             if new < rule[r]:
                 rule[r] = new
                 changed = True
+
+
+@njit(cache=True)
+def _sort_optional(begin, last, required, repeatable, key, value, order):  # type: ignore[no-untyped-def]
+    """Put the members that may be left out and occur once into `order`, cheapest first."""
+    n = begin
+    for k in range(begin, last):
+        if required[k] or repeatable[k]:
+            continue
+        i = n
+        while i > begin and key[order[i - 1]] + value[order[i - 1]] > key[k] + value[k]:
+            order[i] = order[i - 1]
+            i -= 1
+        order[i] = k
+        n += 1
+    for k in range(n, last):
+        order[k] = -1
+
+
+@njit(cache=True)
+def owed_members(  # type: ignore[no-untyped-def]
+    begin, last, required, repeatable, key, value, order, minimum, maximum, bits, row
+):  # fmt: skip
+    """What a list in any order still owes, given its row (`bits[row]` the count, then the bits).
+
+    Returns (cost, cost of the dearest member that only the minimum asks for, how many members
+    more than the owed ones may be written).
+    """
+    cost = 0
+    owed = 0
+    cheapest = UNREACHABLE  # of the repeatable members
+    for k in range(begin, last):
+        if repeatable[k]:
+            cheapest = min(cheapest, key[k] + value[k])
+        elif required[k]:
+            i = k - begin
+            if (bits[row + 1 + (i >> 5)] >> (i & 31)) & 1 == 0:
+                owed += 1
+                cost += key[k] + value[k]
+                if cost >= UNREACHABLE:
+                    return UNREACHABLE, 0, 0
+    count = np.int64(bits[row])
+    room = UNREACHABLE if maximum < 0 else maximum - count - owed
+    if room < 0:
+        return UNREACHABLE, 0, 0
+    extra = 0
+    missing = minimum - count - owed
+    if missing > room:
+        return UNREACHABLE, 0, 0
+    at = begin
+    while missing > 0:
+        one = cheapest
+        while at < last and order[at] >= 0:
+            i = order[at] - begin
+            if (bits[row + 1 + (i >> 5)] >> (i & 31)) & 1 == 0:
+                break
+            at += 1
+        if at < last and order[at] >= 0 and key[order[at]] + value[order[at]] <= cheapest:
+            one = key[order[at]] + value[order[at]]
+            at += 1
+        if one >= UNREACHABLE:
+            return UNREACHABLE, 0, 0
+        cost += one
+        extra = one
+        missing -= 1
+        if one == cheapest and missing > 0:
+            cost += one * missing
+            missing = 0
+    return min(cost, UNREACHABLE), extra, room
+
+
+@njit(cache=True)
+def owed_after(k, rest, last_extra, room, required, key, value):  # type: ignore[no-untyped-def]
+    """What is owed once slot k has been written too, given the result of `owed_members`."""
+    if required[k]:
+        return rest - key[k] - value[k]
+    if room <= 0:
+        return UNREACHABLE
+    # One member fewer has to be added for the minimum: this one, or the dearest of the chosen.
+    return rest - min(key[k] + value[k], last_extra)
 
 
 @njit(cache=True)

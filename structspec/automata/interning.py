@@ -5,7 +5,8 @@ numbers, so comparing and caching is comparing integers.
 
 - frame = (return state, register, parents): `parents` is a frame set. Frame 0 is the bottom.
 - frame set = sorted frame numbers. Set 0 is empty, set 1 holds the bottom frame.
-- member set = a row of bits. Row 0 is empty.
+- member set = how many members were written (up to a limit), and a bit for each that may occur only
+  once. Row 0 is empty.
 - configuration = sorted (state, frame set) pairs and whether the text is complete. Numbers 0
   (not known yet) and 1 (dead) are reserved.
 
@@ -129,12 +130,15 @@ def union_sets(header, a, b):  # type: ignore[no-untyped-def]
 def has_bit(header, row, k):  # type: ignore[no-untyped-def]
     """Whether member k is in a member set."""
     words = i32(header, _COUNT)[_BITS_WORDS]
-    return (u32(header, _BITS_POOL)[row * words + (k >> 5)] >> (k & 31)) & 1 == 1
+    return (u32(header, _BITS_POOL)[row * words + 1 + (k >> 5)] >> (k & 31)) & 1 == 1
 
 
 @njit(cache=True)
-def with_bit(header, row, k):  # type: ignore[no-untyped-def]
-    """The number of the member set `row` plus member k."""
+def with_member(header, row, k, levels):  # type: ignore[no-untyped-def]
+    """The number of the member set `row` plus one member, counted up to `levels`.
+
+    k: the member's bit, or −1 for one that may occur again.
+    """
     count = i32(header, _COUNT)
     words, n = count[_BITS_WORDS], count[_BITS]
     pool, table = u32(header, _BITS_POOL), i32(header, _BITS_HASH)
@@ -143,7 +147,10 @@ def with_bit(header, row, k):  # type: ignore[no-untyped-def]
     h = 31
     for w in range(words):  # build the row in the free place behind the last one
         value = pool[row * words + w]
-        if w == k >> 5:
+        if w == 0:
+            if value < levels:
+                value += 1
+        elif k >= 0 and w - 1 == k >> 5:
             value |= 1 << (k & 31)
         pool[n * words + w] = value
         h = _mix(h, pool[n * words + w])

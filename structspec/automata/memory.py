@@ -105,6 +105,13 @@ class Slot(IntEnum):
     PROBES = 75
     CLASS_BYTE = 76
     STACK = 77
+    # more of the costs
+    MEMBERS_MINIMUM = 78
+    MEMBERS_MAXIMUM = 79
+    MEMBERS_LEVELS = 80
+    MEMBERS_REPEATABLE = 81
+    MEMBER_ORDER = 82
+    MEMBER_TABLE = 83
 
 
 class Count(IntEnum):

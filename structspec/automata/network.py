@@ -111,6 +111,11 @@ class MembersTable:
     required, repeatable, value_state (where the value begins): per slot.
     key_state[m], separator_state[m]: where a key begins, where the separator does.
     any_order[m]: 1 if the register is a set of members, 0 if it is the next member's index.
+    minimum[m], maximum[m] (−1: none): how many members may be written; levels[m]: counts that the
+    register tells apart, minus one. first_repeatable[m]: index of the first repeatable member.
+
+    Registers: in declared order `count · (n + 1) + next index`; in any order the number of an
+    interned row that holds the count and one bit per member. Counts stop at `levels`.
     """
 
     start: IntArray
@@ -120,6 +125,10 @@ class MembersTable:
     key_state: IntArray
     separator_state: IntArray
     any_order: NDArray[np.uint8]
+    minimum: IntArray
+    maximum: IntArray
+    levels: IntArray
+    first_repeatable: IntArray
 
     @property
     def n_lists(self) -> int:
@@ -255,7 +264,7 @@ class _Builder:
             return self._is_nullable(node.item)
         if isinstance(node, ir.Automaton):
             return 0 in node.accepting
-        return not any(member.required for member in node.members)
+        return node.minimum == 0 and not any(member.required for member in node.members)
 
     def _rule_weight(self, name: str) -> int:
         found = self._rule_weights.get(name)
@@ -346,18 +355,26 @@ class _Builder:
         index = len(self._members)
         keys, values = FragmentBuilder(nfa, self, flat=True), FragmentBuilder(nfa, self)
         keys.add(node.separator, separator, key)
-        value_starts: dict[ir.Node, int] = {}
+        value_starts: dict[ir.Node, int] = {}  # equal values share their states
+        starts_by_id: dict[int, int] = {}  # spares the hash of large nodes
         starts: list[int] = []
+        repeated = False
         for k, member in enumerate(node.members):
             if member.repeatable and member.required:
                 raise ValueError("a repeatable member cannot be required")
+            if repeated and not member.repeatable:
+                raise ValueError("repeatable members must come last")
+            repeated = member.repeatable
             self._check_key(member.key)
             accept = nfa.state()
             keys.add(member.key, key, accept)
-            start = value_starts.get(member.value)  # equal values share their states
+            start = starts_by_id.get(id(member.value))
             if start is None:
-                start = value_starts[member.value] = nfa.state()
-                values.add(member.value, start, value_end)
+                start = value_starts.get(member.value)
+                if start is None:
+                    start = value_starts[member.value] = nfa.state()
+                    values.add(member.value, start, value_end)
+                starts_by_id[id(member.value)] = start
             nfa.operations[accept].append(Operation("member", k, (start,)))
             starts.append(start)
             if k % 256 == 255:
@@ -394,6 +411,8 @@ class _Builder:
             seen.add((id(node), path))
             if isinstance(node, ir.Sequence | ir.Choice):
                 stack += [(item, path) for item in node.items]
+            elif isinstance(node, ir.Automaton):
+                stack += [(label, path) for edges in node.edges for label, _ in edges]
             elif isinstance(node, ir.Repeat | ir.Variant):
                 stack.append((node.item, path))
             elif isinstance(node, ir.Rule) and node.name not in path:
@@ -495,6 +514,11 @@ class _Builder:
             values.append(-1)
             start.append(len(values))
         lists = list(enumerate(self._members))
+        minimum = np.array([m[0].minimum for _, m in lists], np.int32)
+        maximum = np.array(
+            [-1 if m[0].maximum is None else m[0].maximum for _, m in lists], np.int32
+        )
+        once = [sum(not k.repeatable for k in m[0].members) for _, m in lists]
         return MembersTable(
             start=np.array(start, np.int32),
             required=np.array(required, np.uint8),
@@ -503,6 +527,10 @@ class _Builder:
             key_state=np.array([offset_of[i] + m[2] for i, m in lists], np.int32),
             separator_state=np.array([offset_of[i] + m[3] for i, m in lists], np.int32),
             any_order=np.array([m[0].order == "any" for _, m in lists], np.uint8),
+            minimum=minimum,
+            maximum=maximum,
+            levels=np.where(maximum >= 0, maximum, minimum),
+            first_repeatable=np.array(once, np.int32),
         )
 
 

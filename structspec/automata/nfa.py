@@ -121,7 +121,8 @@ class FragmentBuilder:
         elif isinstance(node, ir.Repeat):
             self._repeat(node, start, end, variant)
         elif isinstance(node, ir.Rule):
-            if self._flat or self._rules.inlined(node.name):
+            # Other spellings are rarely taken: a call keeps their states out of every caller.
+            if self._flat or (not variant and self._rules.inlined(node.name)):
                 self.add(self._rules.body(node.name), start, end, variant)
             else:
                 self._call(node, start, end)

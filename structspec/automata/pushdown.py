@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from numba import njit
 
-from structspec.automata.costs import UNREACHABLE
+from structspec.automata.costs import UNREACHABLE, owed_after, owed_members
 from structspec.automata.interning import (
     has_bit,
     intern_config,
     intern_frame,
     intern_set,
     union_sets,
-    with_bit,
+    with_member,
 )
-from structspec.automata.memory import GROW, OVERFLOW, Count, Slot, i32
+from structspec.automata.memory import GROW, OVERFLOW, Count, Slot, i32, u32
 
 #: Reserved configuration numbers.
 UNKNOWN, DEAD = 0, 1
@@ -58,6 +58,10 @@ _REACH_COST = int(Slot.REACH_COST)
 _REQUIRED, _REPEATABLE = int(Slot.MEMBER_REQUIRED), int(Slot.MEMBER_REPEATABLE)
 _VALUE, _KEY, _NEXT_REQUIRED = int(Slot.MEMBER_VALUE), int(Slot.MEMBER_KEY), int(Slot.MEMBER_NEXT)
 _REST, _TOTAL = int(Slot.MEMBER_REST), int(Slot.MEMBER_TOTAL)
+_ORDER, _TABLE = int(Slot.MEMBER_ORDER), int(Slot.MEMBER_TABLE)
+_MINIMUM, _MAXIMUM = int(Slot.MEMBERS_MINIMUM), int(Slot.MEMBERS_MAXIMUM)
+_LEVELS, _FIRST_REPEATABLE = int(Slot.MEMBERS_LEVELS), int(Slot.MEMBERS_REPEATABLE)
+_BITS, _BITS_WORDS = int(Slot.BITS), int(Count.BITS_WORDS)
 _FRAME_RETURN, _FRAME_REGISTER = int(Slot.FRAME_RETURN), int(Slot.FRAME_REGISTER)
 _FRAME_PARENTS, _FRAME_COST = int(Slot.FRAME_PARENTS), int(Slot.FRAME_COST)
 _SET_START, _SET_ITEMS = int(Slot.SET_START), int(Slot.SET_ITEMS)
@@ -322,15 +326,23 @@ def _member_written(header, op, k, register):  # type: ignore[no-untyped-def]
     m = data[i32(header, _OP_FIRST)[op]]
     first = i32(header, _MEMBERS_START)[m] + k
     repeatable = i32(header, _REPEATABLE)[first]
+    most, levels = i32(header, _MAXIMUM)[m], i32(header, _LEVELS)[m]
     if i32(header, _MEMBERS_ANY)[m]:
+        if most >= 0:
+            row = register * i32(header, _COUNT)[_BITS_WORDS]
+            if i32(header, _BITS)[row] >= most:
+                return -2
         if repeatable:
-            return register
+            return with_member(header, register, -1, levels) if levels else register
         if has_bit(header, register, k):
             return -2
-        return with_bit(header, register, k)
-    if k < register or k > i32(header, _NEXT_REQUIRED)[first - k + register]:
+        return with_member(header, register, k, levels)
+    stride = _stride(header, m)
+    count, index = register // stride, register % stride
+    if k < index or k > i32(header, _NEXT_REQUIRED)[first - k + index] or count == most:
         return -2
-    return k if repeatable else k + 1
+    after = i32(header, _FIRST_REPEATABLE)[m] if repeatable else k + 1
+    return min(count + 1, levels) * stride + after
 
 
 @njit(cache=True)
@@ -339,20 +351,21 @@ def _may_follow(header, m, register, more):  # type: ignore[no-untyped-def]
     if more:
         separator = i32(header, _MEMBERS_SEPARATOR)[m]
         return _key_cost(header, separator, m, register) < UNREACHABLE
-    begin_, last = _slots(header, m)
     if i32(header, _MEMBERS_ANY)[m]:
-        required = i32(header, _REQUIRED)
-        for k in range(begin_, last):
-            if required[k] and not has_bit(header, register, k - begin_):
-                return False
-        return True
-    return i32(header, _NEXT_REQUIRED)[begin_ + register] == last - begin_
+        return _owed(header, m, register)[0] == 0
+    return i32(header, _REST)[i32(header, _TABLE)[m] + register] == 0
 
 
 @njit(cache=True)
 def _slots(header, m):  # type: ignore[no-untyped-def]
     start = i32(header, _MEMBERS_START)
     return start[m], start[m + 1] - 1
+
+
+@njit(cache=True)
+def _stride(header, m):  # type: ignore[no-untyped-def]
+    start = i32(header, _MEMBERS_START)
+    return start[m + 1] - start[m]
 
 
 @njit(cache=True)
@@ -365,47 +378,45 @@ def _key_cost(header, state, m, register):  # type: ignore[no-untyped-def]
     if i32(header, _MEMBERS_ANY)[m]:
         required, value, key = i32(header, _REQUIRED), i32(header, _VALUE), i32(header, _KEY)
         repeatable = i32(header, _REPEATABLE)
-        owed = _owed(header, m, register)
-        if owed >= UNREACHABLE:
+        rest, last_extra, room = _owed(header, m, register)
+        if rest >= UNREACHABLE:
             return UNREACHABLE
         for i in range(reach_start[state], reach_start[state + 1]):
             k = reach_member[i]
             slot = begin_ + k
             if not repeatable[slot] and has_bit(header, register, k):
                 continue
-            rest = owed
-            if required[slot]:
-                rest -= key[slot] + value[slot]
-            best = min(best, reach_cost[i] + value[slot] + rest)
+            after = owed_after(slot, rest, last_extra, room, required, key, value)
+            best = min(best, reach_cost[i] + value[slot] + after)
         return best
-    limit = i32(header, _NEXT_REQUIRED)[begin_ + register]
-    total = i32(header, _TOTAL)
+    stride = _stride(header, m)
+    index = register % stride
+    limit = i32(header, _NEXT_REQUIRED)[begin_ + index]
+    total, row = i32(header, _TOTAL), i32(header, _TABLE)[m] + register - index
     lo, hi = reach_start[state], reach_start[state + 1]
     while lo < hi:
         mid = (lo + hi) >> 1
-        if reach_member[mid] < register:
+        if reach_member[mid] < index:
             lo = mid + 1
         else:
             hi = mid
     for i in range(lo, reach_start[state + 1]):
         if reach_member[i] > limit:
             break
-        best = min(best, reach_cost[i] + total[begin_ + reach_member[i]])
+        best = min(best, reach_cost[i] + total[row + reach_member[i]])
     return best
 
 
 @njit(cache=True)
 def _owed(header, m, register):  # type: ignore[no-untyped-def]
-    """Cost of the required members that a member set lacks."""
-    required, value, key = i32(header, _REQUIRED), i32(header, _VALUE), i32(header, _KEY)
+    """`owed_members` of a list in any order whose register is `register`."""
     begin_, last = _slots(header, m)
-    owed = 0
-    for slot in range(begin_, last):
-        if required[slot] and not has_bit(header, register, slot - begin_):
-            owed += key[slot] + value[slot]
-            if owed >= UNREACHABLE:
-                return UNREACHABLE
-    return owed
+    row = register * i32(header, _COUNT)[_BITS_WORDS]
+    return owed_members(
+        begin_, last, i32(header, _REQUIRED), i32(header, _REPEATABLE), i32(header, _KEY),
+        i32(header, _VALUE), i32(header, _ORDER), i32(header, _MINIMUM)[m],
+        i32(header, _MAXIMUM)[m], u32(header, _BITS), row,
+    )  # fmt: skip
 
 
 @njit(cache=True)
@@ -424,9 +435,9 @@ def _cost(header, state, register):  # type: ignore[no-untyped-def]
             return base
         return min(UNREACHABLE, base + missing * i32(header, _LOOP_COPY)[data])
     if i32(header, _MEMBERS_ANY)[data]:
-        rest = _owed(header, data, register)
+        rest = _owed(header, data, register)[0]
     else:
-        rest = i32(header, _REST)[_slots(header, data)[0] + register]
+        rest = i32(header, _REST)[i32(header, _TABLE)[data] + register]
     return min(UNREACHABLE, base + rest)
 
 

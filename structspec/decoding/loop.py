@@ -104,6 +104,7 @@ def decode(
     fit, `DraftError` for a draft or verifier that cannot be used. Later `ModelError` if the model
     returns NaN. An exception from the middle carries `partial_output`.
     """
+    prompt_ids = [int(token) for token in prompt_ids]
     settings = sampling or Sampling()
     chosen = settings.seed if seed is None else secrets.randbits(63) if seed < 0 else seed
     budget = _budget(model, prompt_ids, constraint, max_tokens)

@@ -103,7 +103,7 @@ def _bulk_rows(header, config, limit, row):  # type: ignore[no-untyped-def]
         following = uniform(header, here, 1)
         if following < 0 or following == MIXED:
             return following
-        if following == DEAD or following == here:
+        if following in (DEAD, here):
             break
         length += 1
         here = following

@@ -63,8 +63,22 @@ class Recogniser:
             return {end for item in node.items for end in self._ends(item, at)}
         if isinstance(node, ir.Repeat):
             return self._repeat(node, at)
+        if isinstance(node, ir.Automaton):
+            return self._automaton(node, at)
         assert isinstance(node, ir.Members)
         return self._members(node, at)
+
+    def _automaton(self, node: ir.Automaton, at: int) -> set[int]:
+        seen = {(0, at)}
+        todo = [(0, at)]
+        while todo:
+            state, place = todo.pop()
+            for label, target in node.edges[state]:
+                for end in self._ends(label, place):
+                    if (target, end) not in seen:
+                        seen.add((target, end))
+                        todo.append((target, end))
+        return {place for state, place in seen if state in node.accepting}
 
     def _repeat(self, node: ir.Repeat, at: int) -> set[int]:
         found: set[int] = set()
@@ -137,7 +151,12 @@ class RandomGrammars:
         rng = self._rng
         kinds = ["bytes"] * 3 + ["chars", "rule"]
         if depth > 0:
-            kinds += ["sequence"] * 3 + ["choice"] * 3 + ["repeat"] * 3 + ["variant", "guard"]
+            kinds += (
+                ["sequence"] * 3
+                + ["choice"] * 3
+                + ["repeat"] * 3
+                + ["variant", "guard", "automaton"]
+            )
             kinds += ["members"] * 2 if self._with_members and calls else []
         kind = rng.choice(kinds)
         if kind == "rule":
@@ -158,6 +177,8 @@ class RandomGrammars:
                     self._node(depth - 1, guarded=True, calls=calls),
                 )
             )
+        if kind == "automaton":
+            return self._automaton(depth, guarded=guarded, calls=calls)
         if kind in ("sequence", "choice"):
             count = rng.choice((0, 1, 2, 2, 2, 3, 3))
             items = tuple(self._node(depth - 1, guarded=guarded, calls=calls) for _ in range(count))
@@ -172,6 +193,21 @@ class RandomGrammars:
             maximum = rng.choice((None, minimum, minimum + 1, minimum + 2, minimum + 40))
             return ir.Repeat(item, minimum, maximum)
         return self._members(depth)
+
+    def _automaton(self, depth: int, *, guarded: bool, calls: bool) -> ir.Automaton:
+        rng = self._rng
+        n = rng.choice((1, 2, 3))
+        edges = []
+        for _ in range(n):
+            row = []
+            for _ in range(rng.choice((0, 1, 2, 2))):
+                first = ir.Bytes(bytes((rng.choice(LETTERS),)))
+                rest = self._node(depth - 1, guarded=True, calls=calls)
+                label = rng.choice((first, self._chars(), ir.Sequence((first, rest))))
+                row.append((label, rng.randrange(n)))
+            edges.append(tuple(row))
+        accepting = frozenset(rng.sample(range(n), rng.randint(0, n)))
+        return ir.Automaton(tuple(edges), accepting)
 
     def _chars(self) -> ir.Chars:
         if not self._wide:
@@ -245,6 +281,8 @@ class Writer:
             return self._write(self._grammar.rules[node.name], depth + 1)
         if isinstance(node, ir.Variant):
             return self._write(node.item, depth + 1)
+        if isinstance(node, ir.Automaton):
+            return self._walk(node, depth)
         order = [
             k
             for k, member in enumerate(node.members)
@@ -258,6 +296,20 @@ class Writer:
             parts += [node.separator] if parts else []
             parts += [node.members[k].key, node.members[k].value]
         return self._join(parts, depth)
+
+    def _walk(self, node: ir.Automaton, depth: int) -> bytes | None:
+        out, state = b"", 0
+        for _ in range(12):
+            if state in node.accepting and self._rng.random() < 0.4:
+                return out
+            if not node.edges[state]:
+                break
+            label, state = self._rng.choice(node.edges[state])
+            found = self._write(label, depth + 1)
+            if found is None:
+                return None
+            out += found
+        return out if state in node.accepting else None
 
     def _join(self, items: Listing[ir.Node], depth: int) -> bytes | None:
         out = b""

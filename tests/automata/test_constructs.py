@@ -163,6 +163,16 @@ def test_a_recursive_key_is_refused_by_name() -> None:
             automaton_of(node, k=ir.sequence((A, ir.choice((ir.Rule("k"), B)))))
 
 
+def test_a_key_may_be_an_automaton() -> None:
+    loop = ir.Automaton((((A, 1),), ((B, 0), (A, 1))), frozenset((1,)))
+    automaton = automaton_of(ir.Members((ir.Member(loop, ir.Bytes(b"=")),), ir.Bytes(b",")))
+    assert accepts(automaton, b"aaba=")
+    assert not accepts(automaton, b"ab=")
+    recursive = ir.Automaton((((ir.sequence((A, ir.Rule("root"))), 0),),), frozenset((0,)))
+    with pytest.raises(UnsupportedFeature, match="key"):
+        automaton_of(ir.Members((ir.Member(recursive, B),), ir.Bytes(b",")))
+
+
 @pytest.mark.parametrize("order", ["declared", "any"])
 def test_a_key_belongs_to_the_first_member_that_contains_it(order: str) -> None:
     any_key = ir.Repeat(ir.Chars(((97, 98),)), 1, None)

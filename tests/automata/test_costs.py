@@ -43,7 +43,7 @@ def shortest(automaton: Automaton, alphabet: list[int]) -> dict[int, int]:
     while changed:
         changed = False
         for state, following in edges.items():
-            # the unexplored states behind the edge of the picture may be nearer: cost is all we have
+            # states behind the edge of the picture count with the cost they claim
             options = [
                 1 + (distance[n] if n in edges else automaton.cost(n))
                 for n in following

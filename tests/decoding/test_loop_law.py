@@ -250,6 +250,54 @@ def test_penalties_see_each_places_own_prefix(
     assert max(abs(found[k] - expected[k]) for k in {*found, *expected}) < 1e-12
 
 
+class UnmaskedAndCut(RandomDraft):
+    """Mutant: sampled without the mask, cut at the first illegal token, q not renormalised."""
+
+    def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
+        builder = DraftBuilder(self.request.constraint, state, left)
+        rows: list[np.ndarray] = []
+        everything = np.array([0b111111], np.uint32)
+        while len(rows) < self.length and builder.room:
+            row = self.law([*context, *builder.tokens], everything)
+            assert self.path is not None
+            token = self.path.choose(row)
+            if not (builder.add(token) or builder.end(token)):
+                break
+            rows.append(row)
+        q = torch.from_numpy(np.array(rows).reshape(len(rows), 6))
+        return builder.build(q=q if rows else None)
+
+
+class DropsByValue(RandomDraft):
+    """Mutant: a sampled draft loses its last token because of what it is."""
+
+    def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
+        draft = super().propose(state, context, left, step)
+        if draft.tokens[-1] == 1:
+            n = len(draft) - 1
+            return Draft(
+                draft.tokens[:n], draft.states[:n], draft.masks[:n], draft.q[:n] if n else None
+            )
+        return draft
+
+
+@pytest.mark.parametrize("mutant", [UnmaskedAndCut, DropsByValue])
+def test_known_mistakes_of_drafters_are_seen(
+    tiny_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    monkeypatch: pytest.MonkeyPatch,
+    mutant: type[RandomDraft],
+) -> None:
+    """The power of the tests above: both mistakes are live in serving engines."""
+    constraint = bind(PATTERN, tiny_vocab)
+    sampling = Sampling(temperature=1.7)
+    expected = plain_law(tiny_model, constraint, sampling)
+    found = loop_law(tiny_model, constraint, sampling, oracle.block_law, mutant, monkeypatch)
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
+    assert max(abs(found[k] - expected[k]) for k in {*found, *expected}) > 1e-3
+
+
 @pytest.mark.parametrize("runs", [400, pytest.param(20_000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("verifier", ["block", "token"])
 def test_sampled_outputs_have_the_plain_law(

@@ -186,7 +186,7 @@ def test_compacting_keeps_the_meaning_of_kept_states_and_makes_others_stale(
             token = rng.choice(allowed)
             state, twin = c.advance(state, token), fresh.advance(twin, token)
             states[state] = twin
-    kept = rng.sample(sorted(states), 8) + [c.start, END]
+    kept = [*rng.sample(sorted(states), 8), c.start, END]
     old_start = c.start
     mapping = c.cache.compact(kept)
     assert set(mapping) == set(kept)
@@ -243,7 +243,6 @@ def test_the_cache_of_another_constraint_is_refused() -> None:
 
 def test_rows_that_pass_the_budget_of_memory_are_made_again() -> None:
     c = bind("(a|b){0,400}", memory=24 << 20)
-    c.limits = c.limits
     c.cache._limits = Limits(memory=64)  # the rows' share: a quarter of 64 bytes, two rows
     expected = bind("(a|b){0,400}")
     state, twin = c.start, expected.start
