@@ -304,6 +304,12 @@ def _sweep(  # type: ignore[no-untyped-def]
                                 k, rest, last_extra, room, required, member_key, member_value
                             )
                             new = min(new, reach_cost[i] + member_value[k] + after)
+                    else:
+                        alone = only_member(begin, last, required, minimum[m], maximum[m])
+                        for i in range(reach_start[entry], reach_start[entry + 1]):
+                            k = begin + reach_member[i]
+                            if alone in (-1, k):
+                                new = min(new, reach_cost[i] + member_value[k])
                 else:
                     for i in range(reach_start[entry], reach_start[entry + 1]):
                         k = reach_member[i]
@@ -381,6 +387,24 @@ def owed_members(  # type: ignore[no-untyped-def]
             cost += one * missing
             missing = 0
     return min(cost, UNREACHABLE), extra, room
+
+
+@njit(cache=True)
+def only_member(begin, last, required, minimum, maximum):  # type: ignore[no-untyped-def]
+    """The slot that may be the only member of its list; −1: any; −2: none.
+
+    Needed where the separator cannot be written: everything owed after a first member costs too
+    much then, but nothing need be owed.
+    """
+    if minimum > 1 or maximum == 0:
+        return -2
+    found = -1
+    for k in range(begin, last):
+        if required[k]:
+            if found >= 0:
+                return -2
+            found = k
+    return found
 
 
 @njit(cache=True)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from structspec.automata.costs import UNREACHABLE, owed_after, owed_members
+from structspec.automata.costs import UNREACHABLE, only_member, owed_after, owed_members
 from structspec.automata.interning import (
     has_bit,
     intern_config,
@@ -380,7 +380,15 @@ def _key_cost(header, state, m, register):  # type: ignore[no-untyped-def]
         repeatable = i32(header, _REPEATABLE)
         rest, last_extra, room = _owed(header, m, register)
         if rest >= UNREACHABLE:
-            return UNREACHABLE
+            alone = only_member(
+                begin_, begin_ + _stride(header, m) - 1, required, i32(header, _MINIMUM)[m],
+                i32(header, _MAXIMUM)[m],
+            )  # fmt: skip
+            for i in range(reach_start[state], reach_start[state + 1]):
+                slot = begin_ + reach_member[i]
+                if alone in (-1, slot) and not has_bit(header, register, reach_member[i]):
+                    best = min(best, reach_cost[i] + value[slot])
+            return best
         for i in range(reach_start[state], reach_start[state + 1]):
             k = reach_member[i]
             slot = begin_ + k

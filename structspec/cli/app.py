@@ -5,7 +5,9 @@ from __future__ import annotations
 import typer
 
 from structspec import __version__
+from structspec.cli.explain import explain
 from structspec.cli.generate import generate
+from structspec.cli.suite import suite
 
 app = typer.Typer(
     name="structspec",
@@ -14,6 +16,8 @@ app = typer.Typer(
     help="Language-model output that fits a JSON Schema, drafted under it and verified in blocks.",
 )
 app.command()(generate)
+app.command()(explain)
+app.add_typer(suite, name="suite")
 
 
 def _version(wanted: bool) -> None:

@@ -95,22 +95,21 @@ class Recogniser:
 
     def _members(self, node: ir.Members, at: int) -> set[int]:
         required = frozenset(k for k, m in enumerate(node.members) if m.required)
-        found = set() if required else {at}
-        todo: list[tuple[int, tuple[int, ...]]] = [(at, ())]  # where a key begins, what came so far
+        found = set() if required or node.minimum else {at}
+        start: tuple[int, int, frozenset[int]] = (at, 0, frozenset())
+        todo = [start]  # where a key begins, how many members came before, and which
         seen = set(todo)
         while todo:
-            place, before = todo.pop()
+            place, count, before = todo.pop()
             for k, value_at in self._keys(node, place):
-                if not self._allowed(node, before, k):
+                if not self._allowed(node, count, before, k):
                     continue
-                after = (*before, k)
-                if node.members[k].repeatable and k in before:
-                    after = before
+                after = before | {k}
                 for end in self._ends(node.members[k].value, value_at):
-                    if required <= set(after):
+                    if required <= after and count + 1 >= node.minimum:
                         found.add(end)
                     for following in self._ends(node.separator, end):
-                        entry = (following, after)
+                        entry = (following, count + 1, after)
                         if entry not in seen:
                             seen.add(entry)
                             todo.append(entry)
@@ -124,10 +123,12 @@ class Recogniser:
         return [(k, end) for end, k in owner.items()]
 
     @staticmethod
-    def _allowed(node: ir.Members, before: tuple[int, ...], k: int) -> bool:
-        if k in before and not node.members[k].repeatable:
+    def _allowed(node: ir.Members, count: int, before: frozenset[int], k: int) -> bool:
+        if count == node.maximum:
             return False
-        return node.order == "any" or not before or k >= max(before)
+        if node.members[k].repeatable:
+            return True
+        return k not in before and (node.order == "any" or k > max(before, default=-1))
 
 
 class RandomGrammars:
@@ -234,8 +235,12 @@ class RandomGrammars:
                     repeatable=repeatable,
                 )
             )
+        members.sort(key=lambda member: member.repeatable)
         separator = ir.Bytes(rng.choice((b"", b"a", b"b", b"ca")))
-        return ir.Members(tuple(members), separator, rng.choice(("declared", "any")))
+        minimum = rng.choice((0, 0, 0, 0, 1, 2, 3))
+        maximum = rng.choice((None, None, None, minimum, minimum + 1, minimum + 2))
+        order = rng.choice(("declared", "any"))
+        return ir.Members(tuple(members), separator, order, minimum, maximum)
 
 
 class Writer:

@@ -133,3 +133,37 @@ def test_costs_of_counts_grow_with_the_copies_that_are_owed() -> None:
         assert automaton.cost(automaton.advance(state, b"a")) == 2 * max(0, 499 - copies) + 2
         state = automaton.advance(state, b"ab")
     assert automaton.cost(state) < UNREACHABLE
+
+
+def test_a_list_whose_separator_cannot_be_written_holds_one_member() -> None:
+    enabled = np.zeros(256, np.bool_)
+    enabled[list(b"ab=")] = True
+    for order in ("declared", "any"):
+        for minimum, maximum in ((0, None), (1, None), (1, 1), (0, 3)):
+            for required in (False, True):
+                node = ir.Members(
+                    (
+                        ir.Member(ir.Bytes(b"a"), ir.Bytes(b"="), required=required),
+                        ir.Member(ir.Bytes(b"b"), ir.Bytes(b"=")),
+                        ir.Member(ir.Bytes(b"bb"), ir.Bytes(b"="), repeatable=True),
+                    ),
+                    ir.Bytes(b","),
+                    order,  # type: ignore[arg-type]
+                    minimum,
+                    maximum,
+                )
+                network = build_network(ir.GrammarIR({"root": node}, "root"))
+                automaton = Automaton(network, solve_costs(network, enabled, None))
+                assert automaton.cost(automaton.start) == (2 if required or minimum else 0)
+                done = automaton.advance(automaton.start, b"a=")
+                assert automaton.accepting(done)
+                assert automaton.advance(done, b",") == DEAD
+                other = automaton.advance(automaton.start, b"b")
+                assert (other == DEAD) == required
+        both = ir.Members(
+            tuple(ir.Member(ir.Bytes(k), ir.Bytes(b"="), required=True) for k in (b"a", b"b")),
+            ir.Bytes(b","),
+            order,  # type: ignore[arg-type]
+        )
+        network = build_network(ir.GrammarIR({"root": both}, "root"))
+        assert Automaton(network, solve_costs(network, enabled, None)).start == DEAD

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,20 @@ def test_a_seed_reproduces_and_requests_differ(
     assert len({run(7, request).text for request in range(6)}) > 1
     fresh = run(-1)
     assert run(fresh.seed) == fresh
+
+
+def test_threads_share_model_constraint_and_draft_source(
+    byte_model: Model, bind: Bind, prompt: list[int]
+) -> None:
+    source = CombinedDraft()
+
+    def run(constraint: Any, seed: int) -> Any:
+        return decode(byte_model, prompt, constraint, draft=source, seed=seed, max_tokens=50)
+
+    alone = [run(bind(OBJECT, byte_model.vocab), seed) for seed in range(8)]
+    shared = bind(OBJECT, byte_model.vocab)  # a cold cache, filled from several threads
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda seed: run(shared, seed), range(8))) == alone
 
 
 def test_every_budget_from_the_certified_bound_on_is_kept(

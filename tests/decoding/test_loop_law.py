@@ -149,12 +149,12 @@ class MixedDraft(RandomDraft):
         )
 
 
-def plain_law(model: Model, constraint: Any, sampling: Sampling) -> Law:
+def plain_law(model: Model, constraint: Any, sampling: Sampling, budget: int = BUDGET) -> Law:
     """The definition: mask, penalise, temper, renormalise, one token after another, no cache."""
     law: Law = defaultdict(float)
 
     def walk(output: tuple[int, ...], state: int, mass: float) -> None:
-        left = BUDGET - len(output)
+        left = budget - len(output)
         mask = constraint.mask(state, left).view(np.uint8)
         legal = np.unpackbits(mask, bitorder="little")[:6].astype(bool)
         with torch.inference_mode():
@@ -186,6 +186,7 @@ def loop_law(
     law: Callable[..., oracle.ExitLaw],
     make_draft: Callable[[Branches], Any],
     monkeypatch: pytest.MonkeyPatch,
+    budget: int = BUDGET,
 ) -> Law:
     def run(path: Branches) -> tuple[int, ...]:
         monkeypatch.setitem(verifiers, "branching", branching_verifier(path, law))
@@ -196,7 +197,7 @@ def loop_law(
             sampling=sampling,
             draft=make_draft(path),
             verifier="branching",
-            max_tokens=BUDGET,
+            max_tokens=budget,
         )
         assert constraint.vocab.decode(output.tokens) == output.text
         return output.tokens
@@ -292,8 +293,10 @@ def test_known_mistakes_of_drafters_are_seen(
     """The power of the tests above: both mistakes are live in serving engines."""
     constraint = bind(PATTERN, tiny_vocab)
     sampling = Sampling(temperature=1.7)
-    expected = plain_law(tiny_model, constraint, sampling)
-    found = loop_law(tiny_model, constraint, sampling, oracle.block_law, mutant, monkeypatch)
+    expected = plain_law(tiny_model, constraint, sampling, budget=3)
+    found = loop_law(
+        tiny_model, constraint, sampling, oracle.block_law, mutant, monkeypatch, budget=3
+    )
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
     assert max(abs(found[k] - expected[k]) for k in {*found, *expected}) > 1e-3
 

@@ -1,0 +1,151 @@
+"""`structspec explain`: what a compile makes of every keyword, and how large the result is.
+
+Exit codes: 0 if the schema compiles, 2 if it is refused or is no schema. A refused schema is
+explained all the same: its other keywords come from a compile that drops what cannot be exact.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from structspec.errors import BudgetExceeded, SchemaError, StructspecError, UnsupportedFeature
+
+
+def explain(
+    schema: Annotated[Path, typer.Argument(help="File with the JSON Schema; '-' reads it.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    key_order: Annotated[str, typer.Option(help="declared or any.")] = "declared",
+    whitespace: Annotated[
+        str, typer.Option(help="flexible, conventional or compact.")
+    ] = "flexible",
+    spelling: Annotated[str, typer.Option(help="any or canonical.")] = "any",
+    assert_formats: Annotated[
+        bool,
+        typer.Option("--assert-formats/--no-assert-formats", help="What 'format' means."),
+    ] = True,
+    draft: Annotated[
+        str | None, typer.Option(help="URI of the draft for a schema without $schema.")
+    ] = None,
+) -> None:
+    """Say for each keyword of a schema whether it is exact, and what was built."""
+    from structspec import grammar as grammars
+
+    source = _read(schema)
+    options: dict[str, Any] = {
+        "key_order": key_order,
+        "whitespace": whitespace,
+        "spelling": spelling,
+        "assert_formats": assert_formats,
+        "default_dialect": draft,
+    }
+    started = time.perf_counter()
+    refusal: UnsupportedFeature | BudgetExceeded | None = None
+    grammar = None
+    try:
+        grammar = grammars.compile(source, **options)
+    except (UnsupportedFeature, BudgetExceeded) as error:
+        refusal = error
+    seconds = time.perf_counter() - started
+    entries: list[dict[str, str]] = []
+    built: dict[str, int] | None = None
+    if grammar is not None:
+        entries = [_entry(entry) for entry in grammar.report]
+        built = {
+            "states": grammar.network.n_states,
+            "rules": grammar.network.n_rules,
+            "byte_classes": grammar.network.n_classes,
+        }
+    elif isinstance(refusal, UnsupportedFeature):
+        entries = _without(grammars, source, options, refusal)
+    refused = _refusal(refusal)
+    if as_json:
+        typer.echo(
+            json.dumps(
+                {
+                    "compiles": grammar is not None,
+                    "keywords": entries,
+                    "built": built,
+                    "compile_seconds": round(seconds, 6),
+                    "refused": refused,
+                },
+                ensure_ascii=False,
+                indent=2,
+            )
+        )
+    else:
+        _print(entries, built, seconds)
+    if refusal is not None:
+        raise refusal
+
+
+def _entry(entry: Any, status: str | None = None, note: str | None = None) -> dict[str, str]:
+    return {
+        "pointer": entry.pointer,
+        "keyword": entry.keyword,
+        "status": status or entry.status,
+        "note": entry.note if note is None else note,
+    }
+
+
+def _without(
+    grammars: Any, source: str, options: dict[str, Any], refusal: UnsupportedFeature
+) -> list[dict[str, str]]:
+    """The report of a refused schema: what would have to be dropped counts as refused."""
+    first = {
+        "pointer": refusal.pointer,
+        "keyword": refusal.keyword,
+        "status": "refused",
+        "note": refusal.reason,
+    }
+    try:
+        loose = grammars.compile(source, on_unsupported="widen", **options)
+    except StructspecError:
+        return [first]
+    entries = [
+        _entry(entry, "refused") if entry.status == "widened" else _entry(entry)
+        for entry in loose.report
+    ]
+    places = {(e["pointer"], e["keyword"]) for e in entries if e["status"] == "refused"}
+    return entries if (first["pointer"], first["keyword"]) in places else [first, *entries]
+
+
+def _refusal(error: UnsupportedFeature | BudgetExceeded | None) -> dict[str, Any] | None:
+    if isinstance(error, UnsupportedFeature):
+        return {"keyword": error.keyword, "pointer": error.pointer, "reason": error.reason}
+    if isinstance(error, BudgetExceeded):
+        return {"budget": error.what, "limit": error.limit, "needed": error.needed}
+    return None
+
+
+def _print(entries: list[dict[str, str]], built: dict[str, int] | None, seconds: float) -> None:
+    rows = [("status", "keyword", "pointer", "note")]
+    rows += [(e["status"], e["keyword"], e["pointer"] or "(root)", e["note"]) for e in entries]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    if entries:
+        for row in rows:
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+            typer.echo("  ".join([*cells, row[3]]).rstrip())
+        typer.echo()
+    if built is None:
+        typer.echo("nothing was built: the schema is refused")
+        return
+    size = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in built.items())
+    typer.echo(f"{size}; compiled in {1000 * seconds:.1f} ms")
+
+
+def _read(path: Path) -> str:
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SchemaError(f"cannot read the schema file '{path}': {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SchemaError(
+            f"the schema file '{path}' is not UTF-8: byte {error.start} is "
+            f"0x{error.object[error.start]:02X}"
+        ) from error
