@@ -10,7 +10,7 @@ Dead states are left out: a missing edge leads nowhere; the empty language is on
 edges.
 
 Cost: products take (pairs of states) x (classes), minimising n log n. Every operation takes a
-`Budget` (20,000 states, 10 s) and raises `BudgetExceeded` beyond it.
+`Budget` (30,000 states, 10 s) and raises `BudgetExceeded` beyond it.
 
 Siblings: `chardfa_nfa` builds them from patterns, `chardfa_lengths` says which lengths occur,
 `dfa` is the determinisation over bytes inside the network.

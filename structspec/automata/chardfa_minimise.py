@@ -166,7 +166,7 @@ def _numbered(
         if label in columns:
             same.setdefault(tuple(columns[label]), []).append(label)
     found: list[list[tuple[int, int]]] = [[] for _ in order]
-    classes = []
+    classes: list[Ranges] = []
     for column, labels in same.items():
         for number, target in column:
             found[number].append((len(classes), target))

@@ -380,6 +380,8 @@ def _key_cost(header, state, m, register):  # type: ignore[no-untyped-def]
         repeatable = i32(header, _REPEATABLE)
         rest, last_extra, room = _owed(header, m, register)
         if rest >= UNREACHABLE:
+            if u32(header, _BITS)[register * i32(header, _COUNT)[_BITS_WORDS]]:
+                return UNREACHABLE  # not the first member
             alone = only_member(
                 begin_, begin_ + _stride(header, m) - 1, required, i32(header, _MINIMUM)[m],
                 i32(header, _MAXIMUM)[m],

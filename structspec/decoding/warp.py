@@ -38,21 +38,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from structspec.errors import ModelError, VocabularyError
+from structspec.kernels.unpack_masks import PackedMasks, unpack_masks
 
-__all__ = ["History", "Sampling", "draft_law", "target_law", "unpack_masks"]
+__all__ = ["History", "Sampling", "draft_law", "target_law"]
 
 # PERF: sorting whole rows of 152k logits costs 20 ms each on one core; a nucleus is mostly small.
 _NUCLEUS_COLUMNS = 512
 
-PackedMasks: TypeAlias = "Tensor | NDArray[np.uint32]"
 
 
 @dataclass(frozen=True)
@@ -177,23 +176,6 @@ def draft_law(
     kept = kept.masked_fill(~legal, -math.inf)
     nothing = (kept == -math.inf).all(dim=-1, keepdim=True)
     return torch.softmax(torch.where(nothing, _temper(masked, sampling), kept), dim=-1)
-
-
-def unpack_masks(masks: PackedMasks, size: int, device: torch.device | None = None) -> Tensor:
-    """Packed rows uint32 [N, W] as bool [N, size]; ids beyond the packed words are False."""
-    if isinstance(masks, np.ndarray):
-        # A copy: rows of a constraint are read-only, which torch cannot express.
-        masks = torch.from_numpy(np.array(masks, dtype="<u4", order="C").view(np.int32))
-    if masks.dtype not in (torch.int32, torch.uint32):
-        raise TypeError(f"packed masks must be 32-bit words, got {masks.dtype}")
-    rows, width = masks.shape
-    # Flat first: a dimension of one element may have any stride, which views of bytes refuse.
-    packed = masks.to(device).flatten().contiguous().view(torch.uint8).view(rows, 4 * width)
-    # Byte k of a row holds ids 8k..8k+7, lowest bit first, as words are little-endian.
-    bits = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=packed.device)
-    legal = (packed[:, :, None] & bits).ne(0).flatten(1)
-    missing = size - legal.shape[1]
-    return torch.nn.functional.pad(legal, (0, missing)) if missing > 0 else legal[:, :size]
 
 
 def _processed(

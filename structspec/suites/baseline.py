@@ -1,8 +1,9 @@
 """Committed results of a suite, and the ratchet: outcomes may only get better.
 
 A baseline is one JSON file: the suite's name and digest, the engine and its options, counts, the
-table by topic, refusals by keyword, and the ids of all tests that were not right, by outcome. A run
-over part of the suite (a sample) is compared for the tests that ran.
+table by topic, refusals by keyword, and the ids of all tests that were not right, by outcome (a
+schema without tests counts by its own id). A run over part of the suite (a sample) is compared for
+the tests that ran.
 
 `compare` finds regressions (a test whose outcome ranks worse than before, see ``outcome``) and
 improvements; a regression fails, an improvement asks to be committed. A suite whose content
@@ -51,7 +52,7 @@ class Comparison:
 def baseline_of(run: Run) -> dict[str, Any]:
     """The baseline of a run over a whole suite."""
     not_right: dict[str, list[str]] = {}
-    for result in run:
+    for result in run.entries():
         if result.outcome is not Outcome.RIGHT:
             not_right.setdefault(str(result.outcome), []).append(result.id)
     return {
@@ -81,9 +82,9 @@ def compare(baseline: Mapping[str, Any], run: Run) -> Comparison:
                 f"use the same or write a new baseline"
             )
     before = {test: Outcome(o) for o, tests in baseline["not_right"].items() for test in tests}
-    regressions = []
-    improvements = []
-    for result in run:
+    regressions: list[str] = []
+    improvements: list[str] = []
+    for result in run.entries():
         old = before.get(result.id, Outcome.RIGHT)
         if result.outcome is not old:
             detail = f" ({result.detail})" if result.detail else ""

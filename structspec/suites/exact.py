@@ -47,9 +47,7 @@ class Numeral:
 def read(text: str, what: str = "the text") -> Any:
     """Parse JSON; numbers become `Numeral`. Raises SchemaError with line and column."""
     try:
-        return json.loads(
-            text, parse_int=Numeral, parse_float=Numeral, parse_constant=_no_constant
-        )
+        return json.loads(text, parse_int=Numeral, parse_float=Numeral, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise SchemaError(
             f"{what} is not JSON: {error.msg}", line=error.lineno, column=error.colno
@@ -64,9 +62,7 @@ def write(value: Any) -> str:
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()
-        if isinstance(item, _Raw):
-            pieces.append(item.text)
-        elif isinstance(item, Numeral):
+        if isinstance(item, _Raw | Numeral):
             pieces.append(item.text)
         elif isinstance(item, dict):
             parts: list[Any] = [_Raw("{")]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -81,7 +81,7 @@ class Refusal:
 class TestResult:
     """One test's outcome; `detail` says more about crashes, timeouts and refusals."""
 
-    __test__ = False
+    __test__ = False  # not a class of tests for pytest
 
     id: str
     outcome: Outcome
@@ -120,7 +120,7 @@ class Run:
     options: Mapping[str, Any]
     groups: tuple[GroupResult, ...]
     seconds: float = 0.0
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    notes: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[TestResult]:
         for group in self.groups:
@@ -148,10 +148,14 @@ class Run:
         order = sorted(schemas, key=lambda keyword: (-schemas[keyword], keyword))
         return {keyword: (schemas[keyword], tests[keyword]) for keyword in order}
 
-    def bad(self) -> Iterator[TestResult]:
-        """The tests that were wrong, crashed or timed out."""
-        return (result for result in self if result.outcome.bad)
+    def entries(self) -> Iterator[TestResult]:
+        """All tests; a schema without tests stands for itself, right if it compiled."""
+        for group in self.groups:
+            if group.tests:
+                yield from group.tests
+            else:
+                yield TestResult(group.id, group.failure or Outcome.RIGHT, group.detail)
 
-    def failed_schemas(self) -> tuple[GroupResult, ...]:
-        """The schemas on which compiling itself crashed or timed out (tests or none)."""
-        return tuple(g for g in self.groups if g.failure is not None and g.failure.bad)
+    def bad(self) -> Iterator[TestResult]:
+        """The entries that were wrong, crashed or timed out."""
+        return (result for result in self.entries() if result.outcome.bad)

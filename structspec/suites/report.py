@@ -26,6 +26,8 @@ _ALWAYS = (
     Outcome.FALSE_REJECT,
     Outcome.FALSE_ACCEPT,
 )
+# Narrower names where engines stand side by side.
+_SHORT = {Outcome.FALSE_REJECT: "f.reject", Outcome.FALSE_ACCEPT: "f.accept"}
 # What XML 1.0 cannot hold.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -61,8 +63,8 @@ def _matrix(runs: Sequence[Run], by_topic: bool) -> str:
     totals: list[Counter[Outcome]] = [run.counts() for run in runs]
     several = len(runs) > 1
     head = ["topic", "tests"]
-    for run in runs:
-        head += [f"{run.engine} {c}" if several and i == 0 else c for i, c in enumerate(columns)]
+    for _ in runs:
+        head += [_SHORT.get(c, c) if several else c for c in columns]
 
     def row(name: str, counts: Iterable[Counter[Outcome]]) -> list[str]:
         cells = list(counts)
@@ -72,6 +74,9 @@ def _matrix(runs: Sequence[Run], by_topic: bool) -> str:
     if by_topic:
         rows += [row(topic, [t[topic] for t in tables]) for topic in tables[0]]
     rows.append(row("all", totals))
+    if several:
+        engines = [run.engine if i == 0 else "" for run in runs for i in range(len(columns))]
+        rows.insert(0, ["", "", *engines])
     return _aligned(rows)
 
 
@@ -84,7 +89,9 @@ def _summary(run: Run) -> str:
     total = counts.total()
     lines = [f"{run.engine} {run.version}, {run.seconds:.0f} s".strip()]
     if total:
-        share = ", ".join(f"{counts[o]} {o} ({counts[o] / total:.1%})" for o in Outcome if counts[o])
+        share = ", ".join(
+            f"{counts[o]} {o} ({counts[o] / total:.1%})" for o in Outcome if counts[o]
+        )
         lines.append(share)
     compiled = sum(group.compile_seconds is not None for group in run.groups)
     times = quantiles(run)
@@ -99,11 +106,6 @@ def _faults(run: Run, show: int) -> Iterable[str]:
     lines = [
         f"{result.outcome}: {result.id}{f' ({result.detail})' if result.detail else ''}"
         for result in sorted(run.bad(), key=lambda result: -result.outcome.rank)
-    ]
-    lines += [
-        f"{group.failure}: {group.id} ({group.detail})"
-        for group in run.failed_schemas()
-        if not group.tests
     ]
     lines += [
         f"refused although the suite wants it compiled: {group.id} ({group.detail})"

@@ -3,13 +3,14 @@
 It knows no verdicts and grades nothing. Everything goes through one pipe; what engines print goes
 to a log whose end explains a crash. The parent (``runner``) decides about time and death.
 
-Messages to the parent, in order: ``ready`` once (or ``missing`` or ``unusable``); then for each task ``compiled``, or ``refused`` or
-``crash`` for the whole schema; then for each text ``answer``, ``text-refused`` or ``text-crash``;
-then ``done``.
+Messages to the parent: ``ready`` once (or ``missing`` or ``unusable``); then for each task
+``compiled``, or ``refused`` or ``crash`` for the whole schema; for each text ``answer``,
+``text-refused`` or ``text-crash``; then ``done``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -64,10 +65,9 @@ def serve(
     except StructspecError as error:
         connection.send(("unusable", str(error)))
         return
-    try:
+    # Only a warm-up: an engine that cannot do it fails on its tasks, where it counts.
+    with contextlib.suppress(Exception):
         engine.compile(_WARM_UP, common)('{"a": 1}')
-    except Exception:
-        pass  # PERF: only a warm-up; an engine that cannot do it fails on its tasks, where it counts
     connection.send(("ready", engine.name, engine.version, tuple(engine.notes)))
     while True:
         try:

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from structspec.decoding import warp
-from structspec.decoding.warp import History, Sampling, draft_law, target_law, unpack_masks
+from structspec.decoding.warp import History, Sampling, draft_law, target_law
 from structspec.errors import ModelError, VocabularyError
+from structspec.kernels.unpack_masks import reference, unpack_masks
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,7 @@ def test_masks_of_any_width_unpack_bit_by_bit(size: int, rows: int, seed: int) -
     words = pack(legal)
     words.flags.writeable = False
     assert torch.equal(unpack_masks(words, size), legal)
+    assert torch.equal(torch.from_numpy(reference(words, size)), legal)
     as_int32 = torch.from_numpy(words.view(np.int32).copy())
     assert torch.equal(unpack_masks(as_int32, size), legal)
     assert torch.equal(unpack_masks(as_int32.view(torch.uint32), size), legal)

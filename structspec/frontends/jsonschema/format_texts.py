@@ -1,0 +1,134 @@
+"""Formats as nodes where their minimal automaton is large: `date-time`, `time`, `hostname`.
+
+`format_texts` gives the same language as lowering `Format.inside`, in a network that is many times
+smaller, because rules are called where an automaton has to repeat itself:
+
+- a leap second ties the local minute (1,440 of them) to one offset either way. Seconds, fraction
+  and the hour of the offset are one rule per hour and sign, so only the minutes are states;
+- a hostname has up to 253 characters in labels of up to 63. States count whole labels: the next
+  label of n characters is a rule, one for each n.
+
+Sibling: `formats` has the automata, for when a format meets a pattern, bounds or `not`.
+
+Example::
+
+    >>> from structspec.frontends.jsonschema.formats import format_of
+    >>> from structspec.frontends.jsonschema.spelling import Spelling
+    >>> rules = {}
+    >>> node = format_texts(format_of("time", 2020), Spelling("canonical", rules))
+    >>> len(rules)
+    96
+"""
+
+from __future__ import annotations
+
+from structspec import ir
+from structspec.frontends.jsonschema.formats import (
+    Format,
+    date_dfa,
+    label_dfa,
+    ordinary_time_dfa,
+)
+from structspec.frontends.jsonschema.intervals import LENGTHS
+from structspec.frontends.jsonschema.spelling import Spelling
+from structspec.frontends.jsonschema.text_automata import lower
+
+__all__ = ["format_texts"]
+
+_DAY = 24 * 60
+_DIGITS = ((0x30, 0x39),)
+_LONGEST_NAME = 253
+_LONGEST_LABEL = 63
+
+
+def format_texts(entry: Format, spelling: Spelling) -> ir.Node:
+    """The spelled content of the strings `entry.inside`; adds rules to `spelling.rules`."""
+    if entry.name == "date-time":
+        date = lower(date_dfa(), LENGTHS, spelling)
+        tee = spelling.character(((0x54, 0x54), (0x74, 0x74)))
+        return ir.sequence((date, tee, _time(spelling)))
+    if entry.name == "time":
+        return _time(spelling)
+    if entry.name == "hostname":
+        return _hostname(entry.exact, spelling)
+    return lower(entry.inside, LENGTHS, spelling)
+
+
+def _time(spelling: Spelling) -> ir.Node:
+    return ir.choice((lower(ordinary_time_dfa(), LENGTHS, spelling), _leap_seconds(spelling)))
+
+
+def _leap_seconds(spelling: Spelling) -> ir.Node:
+    """``hh:mm:60`` with the offset that makes it 23:59:60 UTC."""
+    rows: list[list[tuple[ir.Node, int]]] = [[]]
+    letters: dict[str, ir.Node] = {}
+
+    def letter(character: str) -> ir.Node:
+        node = letters.get(character)
+        if node is None:
+            code = ord(character)
+            node = letters[character] = spelling.character(((code, code),))
+        return node
+
+    ways: dict[tuple[int, str], int] = {}
+
+    def step(source: int, text: str) -> int:
+        for character in text:
+            target = ways.get((source, character))
+            if target is None:
+                target = ways[source, character] = len(rows)
+                rows[source].append((letter(character), target))
+                rows.append([])
+            source = target
+        return source
+
+    places = [step(0, f"{minute // 60:02}:{minute % 60:02}") for minute in range(_DAY)]
+    end = len(rows)
+    rows.append([])
+    minutes = []
+    for minute in range(60):
+        here = len(rows)
+        texts = [letter(":"), *map(letter, f"{minute:02}")]
+        rows.append([(ir.sequence(texts), end)])
+        minutes.append(here)
+    digit = spelling.character(_DIGITS)
+    for sign in "+-":
+        for hour in range(24):
+            # Right recursion instead of a repeat: the rule is then called, never written out.
+            ending = ir.sequence(map(letter, f"{sign}{hour:02}"))
+            name = f"leap-second{sign}{hour:02}"
+            fraction = ir.sequence((digit, ir.Rule(f"{name}:fraction")))
+            spelling.rules[f"{name}:fraction"] = ir.choice((ending, fraction))
+            spelling.rules[name] = ir.sequence(
+                (*map(letter, ":60"), ir.choice((ending, ir.sequence((letter("."), fraction)))))
+            )
+    for minute, place in enumerate(places):
+        for sign, offset in (("+", (minute + 1) % _DAY), ("-", _DAY - 1 - minute)):
+            label = ir.Rule(f"leap-second{sign}{offset // 60:02}")
+            rows[place].append((label, minutes[offset % 60]))
+    return ir.Automaton(tuple(map(tuple, rows)), frozenset((end,)))
+
+
+def _hostname(tagged: bool, spelling: Spelling) -> ir.Node:
+    """State t: labels and dots of t characters are written, and another label follows."""
+    labels = label_dfa(tagged)
+    dot = spelling.character(((0x2E, 0x2E),))
+    kind = "label" if tagged else "untagged-label"
+    for size in range(1, _LONGEST_LABEL + 1):
+        exact = lower(labels, ((size, size + 1),), spelling)
+        spelling.rules[f"{kind}-{size}."] = ir.sequence((exact, dot))
+        spelling.rules[f"{kind}-{size}"] = lower(labels, ((1, size + 1),), spelling)
+    # A last label needs at least one character.
+    order = [0, *range(2, _LONGEST_NAME)]
+    index = {written: number for number, written in enumerate(order)}
+    end = len(order)
+    rows: list[list[tuple[ir.Node, int]]] = []
+    for written in order:
+        left = _LONGEST_NAME - written
+        row: list[tuple[ir.Node, int]] = [
+            (ir.Rule(f"{kind}-{size}."), index[written + size + 1])
+            for size in range(1, min(_LONGEST_LABEL, left - 2) + 1)
+        ]
+        row.append((ir.Rule(f"{kind}-{min(_LONGEST_LABEL, left)}"), end))
+        rows.append(row)
+    return ir.Automaton((*map(tuple, rows), ()), frozenset((end,)))
