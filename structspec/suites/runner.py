@@ -36,7 +36,7 @@ __all__ = ["TIME_LIMIT", "run_suite"]
 TIME_LIMIT = 20.0
 
 # An engine may compile kernels when it is first imported.
-_START_LIMIT = 300.0
+_START_LIMIT = 900.0
 
 OnProgress = Callable[[int, int, "Counter[Outcome]"], None]
 

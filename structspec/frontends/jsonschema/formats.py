@@ -373,7 +373,7 @@ def _iri_reference() -> CharDfa:
 
 @cache
 def _uri_template() -> CharDfa:
-    # The apostrophe is in the literals by erratum 6937.
+    # RFC 6570 leaves the apostrophe out of its literals by mistake; the suite has it.
     literal = rf"[!#$&-;=?-\[\]_a-z~{_UCSCHAR}{_IPRIVATE}]|{_PERCENT}"
     varchar = rf"(?:[A-Za-z0-9_]|{_PERCENT})"
     varspec = rf"{varchar}(?:\.?{varchar})*(?::[1-9]\d{{0,3}}|\*)?"
