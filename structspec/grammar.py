@@ -60,7 +60,7 @@ class Grammar:
         self._source = source
         self._lock = threading.Lock()
         self._automaton: Automaton | None = None
-        self._bound: dict[str, Constraint] = {}
+        self._bound: dict[tuple[str, bool], Constraint] = {}
 
     @property
     def syntax(self) -> str:
@@ -89,17 +89,25 @@ class Grammar:
         state = automaton.advance(automaton.start, data)
         return state != DEAD and automaton.accepting(state)
 
-    def bind(self, vocab: Vocabulary) -> Constraint:
+    def bind(self, vocab: Vocabulary, *, assume_all_bytes: bool = False) -> Constraint:
         """The constraint for a vocabulary (kept, so binding the same one again is free).
+
+        assume_all_bytes: judge tokens by whether their *text* can be continued by some bytes,
+            instead of whether this vocabulary can write a continuation. For looking at single
+            masks of incomplete vocabularies; decoding with it may run into a dead end, and
+            distances count bytes.
 
         Raises `Unsatisfiable` if the language is empty or this vocabulary cannot write it.
         """
+        key = (vocab.fingerprint, assume_all_bytes)
         with self._lock:
-            constraint = self._bound.get(vocab.fingerprint)
+            constraint = self._bound.get(key)
         if constraint is None:
-            constraint = Constraint(self.network, vocab, self.limits)
+            constraint = Constraint(
+                self.network, vocab, self.limits, assume_all_bytes=assume_all_bytes
+            )
             with self._lock:
-                constraint = self._bound.setdefault(vocab.fingerprint, constraint)
+                constraint = self._bound.setdefault(key, constraint)
         return constraint
 
     def __repr__(self) -> str:

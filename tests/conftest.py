@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
 
 try:
     import torch
@@ -17,10 +20,32 @@ else:
     torch.set_num_threads(1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Drop compiled kernels that were made from other sources.
+
+    numba notices a change in the file of a cached function, not in files of functions that it
+    calls; tests would then run the old kernels.
+    """
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        return
+    kernels = [ROOT / "structspec" / room for room in ("automata", "masks", "vocab")]
+    digest = hashlib.sha256()
+    for source in sorted(path for room in kernels for path in room.glob("*.py")):
+        digest.update(source.read_bytes())
+    stamp = kernels[0] / "__pycache__" / "kernels.sha256"
+    if stamp.is_file() and stamp.read_text() == digest.hexdigest():
+        return
+    for room in kernels:
+        for compiled in room.glob("__pycache__/*.nb[ci]"):
+            compiled.unlink(missing_ok=True)
+    stamp.parent.mkdir(exist_ok=True)
+    stamp.write_text(digest.hexdigest())
+
+
 @pytest.fixture(scope="session")
 def data_directory() -> Path:
     """Third-party test data; set STRUCTSPEC_DATA if it lies elsewhere."""
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    default = ROOT.parent / "shared" / "data"
     path = Path(os.environ.get("STRUCTSPEC_DATA", default))
     if not path.is_dir():
         pytest.skip(f"third-party data is missing: no directory {path}; set STRUCTSPEC_DATA")

@@ -53,16 +53,17 @@ class Constraint:
         limits: Limits | None = None,
         *,
         cache: Cache | None = None,
+        assume_all_bytes: bool = False,
     ) -> None:
         self._network = network
         self.vocab = vocab
         self.limits = limits or Limits()
         self._words = -(-vocab.size // 32)
-        self._covered = vocab.written_bytes <= vocab.single_bytes
-        enabled = np.zeros(256, np.bool_)
+        self._covered = assume_all_bytes or vocab.written_bytes <= vocab.single_bytes
+        enabled = np.full(256, assume_all_bytes, np.bool_)
         enabled[list(vocab.written_bytes)] = True
         trie = None
-        if self._covered:
+        if self._covered and not assume_all_bytes:
             terminal = (np.diff(vocab.trie.token_offset) > 0).astype(np.uint8)
             trie = TokenTrie(vocab.trie.byte.copy(), vocab.trie.skip.copy(), terminal)
         self._costs = solve_costs(network, enabled, trie)

@@ -63,6 +63,8 @@ class _Recogniser:
             return self._repeat(node, at)
         if isinstance(node, ir.Members):
             return self._members(node, at)
+        if isinstance(node, ir.Automaton):
+            return self._automaton(node, at)
         return self.ends(node, at)
 
     def _character(self, node: ir.Chars, at: int) -> set[int]:
@@ -98,37 +100,56 @@ class _Recogniser:
             count += 1
         return found
 
+    def _automaton(self, node: ir.Automaton, at: int) -> set[int]:
+        seen = {(0, at)}
+        stack = [(0, at)]
+        while stack:
+            state, here = stack.pop()
+            for label, target in node.edges[state]:
+                for end in self.ends(label, here):
+                    assert end > here, "a label matches the empty string"
+                    if (target, end) not in seen:
+                        seen.add((target, end))
+                        stack.append((target, end))
+        return {end for state, end in seen if state in node.accepting}
+
     def _members(self, node: ir.Members, at: int) -> set[int]:
         found: set[int] = set()
-        start = (at, True, 0, frozenset[int]())
+        # (position, how many members there are, the next one, which ones are used)
+        start = (at, 0, 0, frozenset[int]())
         seen = {start}
         stack = [start]
         while stack:
-            here, first, index, used = stack.pop()
+            here, count, index, used = stack.pop()
             missing = any(
                 member.required and (i >= index if node.order == "declared" else i not in used)
                 for i, member in enumerate(node.members)
             )
-            if not missing:
+            if not missing and count >= node.minimum:
                 found.add(here)
-            entries = {here} if first else self.ends(node.separator, here)
+            if count == node.maximum:
+                continue
+            entries = {here} if count == 0 else self.ends(node.separator, here)
             for entry in entries:
                 for owner, key_end in self._owners(node, entry):
                     member = node.members[owner]
                     if node.order == "declared":
+                        free = member.repeatable and index < len(node.members)
+                        free = free and node.members[index].repeatable
                         skipped = node.members[index:owner]
-                        if owner < index or any(other.required for other in skipped):
+                        if any(other.required for other in skipped) or (owner < index and not free):
                             continue
-                        state = (owner if member.repeatable else owner + 1, frozenset[int]())
+                        following = index if free else owner + (not member.repeatable)
+                        state = (following, frozenset[int]())
                     else:
                         if owner in used:
                             continue
                         state = (0, used if member.repeatable else used | {owner})
                     for end in self.ends(member.value, key_end):
-                        following = (end, False, *state)
-                        if following not in seen:
-                            seen.add(following)
-                            stack.append(following)
+                        reached = (end, count + 1, *state)
+                        if reached not in seen:
+                            seen.add(reached)
+                            stack.append(reached)
         return found
 
     def _owners(self, node: ir.Members, at: int) -> list[tuple[int, int]]:

@@ -30,6 +30,7 @@ values = st.recursive(
     max_leaves=6,
 )
 small = st.integers(0, 3)
+patterns = st.sampled_from(["a", "^a", "b$", "^(a|b)*$", "^[a-c]{1,2}$", "x|é", "^$"])
 type_names = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
 
 
@@ -44,11 +45,14 @@ def _keywords(schemas: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[An
         "multipleOf": st.integers(1, 3),
         "minLength": small,
         "maxLength": small,
+        "pattern": patterns,
+        "patternProperties": st.dictionaries(patterns, schemas, min_size=1, max_size=3),
         "properties": st.dictionaries(names, schemas, max_size=3),
         "required": st.lists(names, max_size=2, unique=True),
         "additionalProperties": schemas,
         "propertyNames": st.one_of(
             st.fixed_dictionaries({"maxLength": small}),
+            st.fixed_dictionaries({"pattern": patterns}),
             st.fixed_dictionaries({"enum": st.lists(names, min_size=1, max_size=3)}),
         ),
         "minProperties": small,
@@ -60,6 +64,8 @@ def _keywords(schemas: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[An
         "minItems": small,
         "maxItems": small,
         "contains": schemas,
+        "minContains": small,
+        "maxContains": small,
         "uniqueItems": st.booleans(),
         "unevaluatedProperties": schemas,
         "unevaluatedItems": schemas,
@@ -79,6 +85,11 @@ def _keywords(schemas: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[An
 def _objects(draw: st.DrawFn, schemas: st.SearchStrategy[Any]) -> dict[str, Any]:
     keywords = _keywords(schemas)
     chosen = draw(st.lists(st.sampled_from(sorted(keywords)), max_size=4, unique=True))
+    if chosen and chosen[0] in ("minContains", "maxContains"):
+        chosen.append("contains")
+    if chosen and chosen[0] == "uniqueItems":
+        finite = draw(st.fixed_dictionaries({"enum": keywords["enum"]}))
+        return {**{name: draw(keywords[name]) for name in chosen}, "items": finite}
     return {name: draw(keywords[name]) for name in chosen}
 
 

@@ -17,11 +17,11 @@ PATH = Path(__file__).parents[1] / "corpus" / "tokenizer.jsonl"
 CASES = [json.loads(line) for line in PATH.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
-def bind(case: dict[str, Any], *, all_bytes: bool) -> Constraint:
-    """The constraint of a case. all_bytes: add the missing single bytes, behind all other ids.
+def bind(case: dict[str, Any], *, assume_all_bytes: bool) -> Constraint:
+    """The constraint of a case, with exactly the tokens of the case.
 
-    The cases ask what the *text* allows; a constraint also leaves out what its vocabulary cannot
-    finish, and some of these tiny vocabularies cannot finish anything.
+    The cases ask what the *text* allows. A constraint also leaves out what its vocabulary cannot
+    finish, and some of these tiny vocabularies cannot finish anything, hence `assume_all_bytes`.
     """
     if "pattern" in case:
         grammar = structspec.compile(case["pattern"], syntax="regex")
@@ -30,10 +30,8 @@ def bind(case: dict[str, Any], *, all_bytes: bool) -> Constraint:
     tokens: list[bytes | None] = [bytes.fromhex(token) for token in case["tokens"]]
     width = case.get("logit_width", len(tokens))
     special = {int(i): name for i, name in case.get("special", {}).items()}
-    if all_bytes:
-        tokens += [None] * (width - len(tokens)) + [bytes((b,)) for b in range(256)]
-        width = len(tokens)
-    return grammar.bind(Vocabulary(tokens, case.get("eos_ids", ()), special, width))
+    vocab = Vocabulary(tokens, case.get("eos_ids", ()), special, width)
+    return grammar.bind(vocab, assume_all_bytes=assume_all_bytes)
 
 
 def complete(c: Constraint, tokens: list[int]) -> bool:
@@ -64,7 +62,7 @@ def after(c: Constraint, case: dict[str, Any]) -> int | None:
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_the_mask_allows_and_forbids_what_the_case_says(case: dict[str, Any]) -> None:
-    c = bind(case, all_bytes=True)
+    c = bind(case, assume_all_bytes=True)
     state = after(c, case)
     if state is not None:
         allowed = set(c.allowed(state).tolist())
@@ -81,7 +79,7 @@ def test_with_the_tokens_of_the_case_alone_nothing_forbidden_comes_and_all_can_b
     case: dict[str, Any],
 ) -> None:
     try:
-        c = bind(case, all_bytes=False)
+        c = bind(case, assume_all_bytes=False)
     except Unsatisfiable as error:
         assert not set(error.missing) & c_bytes(case)
         return

@@ -164,7 +164,7 @@ def join_strings(parts: Iterable[StringShape]) -> tuple[StringShape, ...]:
     values: dict[str, None] = {}
     others: dict[StringShape, None] = {}
     for part in parts:
-        if part.values is not None and not part.refusals:
+        if part.values is not None and not (part.refusals or part.formats):
             values.update(dict.fromkeys(part.values))
         else:
             others[part] = None

@@ -1,4 +1,4 @@
-"""Shapes of arrays: a prefix of item goals, a goal for the rest, a range of lengths.
+"""Shapes of arrays: item goals by position, counts of items that satisfy a goal, uniqueness.
 
 Invariant: `maximum` is cut back to the prefix where a later item is impossible, so an array shape
 that is syntactically empty has ``minimum > maximum``.
@@ -14,35 +14,61 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin, negate
 from structspec.frontends.jsonschema.refusal import Refusal
 
-__all__ = ["ALL_ARRAYS", "ArrayShape"]
+__all__ = ["ALL_ARRAYS", "ArrayShape", "Count"]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """From index `start` on, `least` to `most` items (None: any number) satisfy `goal`."""
+
+    goal: Goal
+    start: int
+    least: int
+    most: int | None
+    #: What to refuse if the count takes too many states.
+    refusal: Refusal
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayShape:
-    """Arrays of `minimum` to `maximum` items (None: any number); item i satisfies `item(i)`."""
+    """Arrays of `minimum` to `maximum` items (None: any number); item i satisfies `item(i)`.
+
+    `counts` hold as well. With `unique` all items differ, with `repeated` two are equal; both
+    sets hold what to refuse where that cannot be told.
+    """
 
     prefix: tuple[Goal, ...] = ()
     rest: Goal = TRUE
     minimum: int = 0
     maximum: int | None = None
     refusals: frozenset[Refusal] = frozenset()
+    counts: frozenset[Count] = frozenset()
+    unique: frozenset[Refusal] = frozenset()
+    repeated: frozenset[Refusal] = frozenset()
 
     @property
     def empty(self) -> bool:
         """Whether the bounds contradict each other."""
+        if self.unique and self.repeated:
+            return True
         return self.maximum is not None and self.minimum > self.maximum
+
+    @property
+    def tracked(self) -> bool:
+        """Whether more than positions decides."""
+        return bool(self.counts or self.unique or self.repeated)
 
     def item(self, index: int) -> Goal:
         """The goal of the item at `index`."""
         return self.prefix[index] if index < len(self.prefix) else self.rest
 
     def trimmed(self) -> ArrayShape:
-        """The same shape, without items that cannot be there."""
+        """The same shape, without items that cannot be there and conditions that always hold."""
         limit = self.maximum
         if self.rest == FALSE and (limit is None or limit > len(self.prefix)):
             limit = len(self.prefix)
@@ -55,7 +81,16 @@ class ArrayShape:
             rest = FALSE
         while prefix and prefix[-1] == rest and limit is None:
             prefix = prefix[:-1]
-        return ArrayShape(prefix, rest, self.minimum, limit, self.refusals)
+        minimum = self.minimum
+        for count in self.counts:
+            if count.least:
+                minimum = max(minimum, count.start + count.least)
+        if self.repeated:
+            minimum = max(minimum, 2)
+        unique = self.unique if limit is None or limit > 1 else frozenset()
+        return ArrayShape(
+            prefix, rest, minimum, limit, self.refusals, self.counts, unique, self.repeated
+        )
 
     def intersect(self, other: ArrayShape) -> ArrayShape:
         """The arrays of both shapes."""
@@ -71,6 +106,9 @@ class ArrayShape:
             max(self.minimum, other.minimum),
             min(limits) if limits else None,
             self.refusals | other.refusals,
+            self.counts | other.counts,
+            self.unique | other.unique,
+            self.repeated | other.repeated,
         ).trimmed()
 
     def complement(self, blame: Refusal) -> Iterator[ArrayShape]:
@@ -87,8 +125,19 @@ class ArrayShape:
                 before = (TRUE,) * index
                 yield ArrayShape((*before, negate(goal)), minimum=index + 1).trimmed()
         if self.rest not in (TRUE, FALSE):
-            # "Some item beyond the prefix does not satisfy `rest`" is a `contains`.
-            yield ArrayShape(minimum=len(self.prefix) + 1, refusals=frozenset({blame}))
+            bad = Count(negate(self.rest), len(self.prefix), 1, None, blame)
+            yield ArrayShape(counts=frozenset({bad})).trimmed()
+        for count in self.counts:
+            if count.least > 0:
+                fewer = replace(count, least=0, most=count.least - 1, refusal=blame)
+                yield ArrayShape(counts=frozenset({fewer})).trimmed()
+            if count.most is not None:
+                more = replace(count, least=count.most + 1, most=None, refusal=blame)
+                yield ArrayShape(counts=frozenset({more})).trimmed()
+        if self.unique:
+            yield ArrayShape(repeated=frozenset({blame})).trimmed()
+        if self.repeated:
+            yield ArrayShape(unique=frozenset({blame})).trimmed()
 
 
 ALL_ARRAYS = ArrayShape()

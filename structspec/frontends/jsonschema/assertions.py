@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
+from structspec.automata.chardfa import CharDfa
+from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.algebra import ANYTHING, Form, intersect
-from structspec.frontends.jsonschema.arrays import ArrayShape
-from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal
+from structspec.frontends.jsonschema.arrays import ArrayShape, Count
+from structspec.frontends.jsonschema.formats import format_of
+from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.intervals import LENGTHS
 from structspec.frontends.jsonschema.intervals import intersect as intersect_intervals
-from structspec.frontends.jsonschema.keywords import FORMATS, TYPES, keyword_of
+from structspec.frontends.jsonschema.keywords import TYPES, keyword_of
 from structspec.frontends.jsonschema.load import escape
 from structspec.frontends.jsonschema.numbers import (
     ALL_NUMBERS,
@@ -25,11 +29,12 @@ from structspec.frontends.jsonschema.numbers import (
     NumberSet,
     bounded,
 )
-from structspec.frontends.jsonschema.objects import ObjectShape
+from structspec.frontends.jsonschema.objects import ObjectShape, cells_of
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.places import Atlas, Place
 from structspec.frontends.jsonschema.refusal import Refusal
-from structspec.frontends.jsonschema.strings import StringShape
+from structspec.frontends.jsonschema.strings import Doubts, StringShape
+from structspec.frontends.jsonschema.text_automata import pattern_dfa
 from structspec.frontends.jsonschema.values import form_of_values
 
 __all__ = ["depends_on_path", "own_form"]
@@ -40,6 +45,10 @@ _IN_PLACE = frozenset(
         *("if", "then", "else", "dependentSchemas"),
     )
 )
+
+
+# Schemas write the same few patterns again and again.
+_automaton_of = lru_cache(maxsize=512)(pattern_dfa)
 
 
 def own_form(place: Place, atlas: Atlas, options: SchemaOptions) -> Form:
@@ -127,16 +136,50 @@ class _Reader:
         keywords = self.keywords
         low, high = keywords.get("minLength", 0), keywords.get("maxLength")
         refusals = []
+        pattern = None
         if "pattern" in keywords:
-            refusals.append(self.refusal("pattern", "regular expressions on strings"))
-        if "format" in keywords and self.options.assert_formats and keywords["format"] in FORMATS:
-            reason = f"the format {keywords['format']!r} cannot be asserted exactly"
-            refusals.append(self.refusal("format", reason))
+            pattern = self.pattern("pattern", keywords["pattern"], refusals)
+        formats: Doubts = frozenset()
+        if "format" in keywords and self.options.assert_formats:
+            kind = format_of(keywords["format"], self.place.draft)
+            if kind is not None and kind.reason:
+                refusals.append(self.refusal("format", f"{kind.name!r}: {kind.reason}"))
+            elif kind is not None and kind.exact:
+                pattern = kind.inside if pattern is None else pattern.intersect(kind.inside)
+            elif kind is not None:
+                formats = frozenset({(kind, True)})
         end = LENGTHS[0][1] if high is None else high + 1
         lengths = intersect_intervals(LENGTHS, ((low, end),)) if low < end else ()
-        shape = StringShape(lengths, None, frozenset(), frozenset(refusals))
+        shape = StringShape(lengths, None, frozenset(), frozenset(refusals), pattern, formats)
         if not shape.empty:
             yield shape
+
+    def pattern(self, keyword: str, text: str, refusals: list[Refusal]) -> CharDfa | None:
+        """The automaton of a regular expression; None (and a refusal) if there is none."""
+        try:
+            return _automaton_of(text)
+        except UnsupportedFeature as error:
+            refusals.append(self.refusal(keyword, f"{error.reason} in {text!r}"))
+        except BudgetExceeded:
+            refusals.append(self.refusal(keyword, f"{text!r} takes too many states"))
+        except SchemaError as error:
+            raise SchemaError(
+                f"'{keyword}' {text!r} is not a regular expression: {error}",
+                pointer=self.place.pointer,
+            ) from error
+        return None
+
+    def patterns(self, additional: Goal, refusals: list[Refusal]) -> list[tuple[StringShape, Goal]]:
+        """The names that `patternProperties` speaks of, with their goals."""
+        found = []
+        for text, sub in self.keywords.get("patternProperties", {}).items():
+            goal = self.goal(sub, "patternProperties", text)
+            if goal == TRUE == additional:
+                continue
+            pattern = self.pattern("patternProperties", text, refusals)
+            if pattern is not None:
+                found.append((StringShape(pattern=pattern), goal))
+        return found
 
     def arrays(self) -> Iterator[ArrayShape]:
         keywords, draft = self.keywords, self.place.draft
@@ -152,11 +195,12 @@ class _Reader:
             if draft != 2020:
                 rest = self.goal(keywords.get("additionalItems", True), "additionalItems")
         refusals = []
+        counts = []
         minimum, maximum = keywords.get("minItems", 0), keywords.get("maxItems")
         if "contains" in keywords:
             contained = self.goal(keywords["contains"], "contains")
-            least = keywords.get("minContains", 1)
-            most = keywords.get("maxContains")
+            least = keywords.get("minContains", 1) if draft >= 2019 else 1
+            most = keywords.get("maxContains") if draft >= 2019 else None
             if contained == TRUE:
                 minimum = max(minimum, least)
                 if most is not None:
@@ -164,10 +208,15 @@ class _Reader:
             elif contained == FALSE:
                 if least > 0:
                     return
+            elif most is not None and least > most:
+                return
             elif least > 0 or most is not None:
-                refusals.append(self.refusal("contains", "items somewhere in an array"))
-        if keywords.get("uniqueItems") is True and (maximum is None or maximum > 1):
-            refusals.append(self.refusal("uniqueItems", "items that all differ"))
+                reason = "so many items to count in an array take too many states"
+                counts.append(Count(contained, 0, least, most, self.refusal("contains", reason)))
+        unique = []
+        if keywords.get("uniqueItems") is True:
+            reason = "items that all differ, of which there are more than can be listed"
+            unique.append(self.refusal("uniqueItems", reason))
         if "unevaluatedItems" in keywords:
             left = self.goal(keywords["unevaluatedItems"], "unevaluatedItems")
             decided = "items" in keywords and (
@@ -179,44 +228,51 @@ class _Reader:
                 else:
                     reason = "items that no keyword of a combinator evaluates"
                     refusals.append(self.refusal("unevaluatedItems", reason))
-        shape = ArrayShape(prefix, rest, minimum, maximum, frozenset(refusals)).trimmed()
+        shape = ArrayShape(
+            prefix,
+            rest,
+            minimum,
+            maximum,
+            frozenset(refusals),
+            frozenset(counts),
+            frozenset(unique),
+        ).trimmed()
         if not shape.empty:
             yield shape
 
     def objects(self) -> Iterator[ObjectShape]:
         keywords = self.keywords
-        properties = tuple(
-            (name, self.goal(sub, "properties", name))
-            for name, sub in keywords.get("properties", {}).items()
-        )
         additional = self.goal(keywords.get("additionalProperties", True), "additionalProperties")
         refusals = []
-        if keywords.get("patternProperties"):
-            reason = "properties chosen by a regular expression"
-            refusals.append(self.refusal("patternProperties", reason))
-            # A refused shape stands for a superset, so keys that a pattern may match stay open.
-            additional = TRUE
-        if "unevaluatedProperties" in keywords and "additionalProperties" not in keywords:
-            left = self.goal(keywords["unevaluatedProperties"], "unevaluatedProperties")
+        unevaluated = "unevaluatedProperties"
+        if unevaluated in keywords and "additionalProperties" not in keywords:
+            left = self.goal(keywords[unevaluated], unevaluated)
             if left != TRUE:
-                if _IN_PLACE.isdisjoint(keywords) and not refusals:
+                if _IN_PLACE.isdisjoint(keywords):
                     additional = left
                 else:
                     reason = "properties that no keyword of a combinator evaluates"
-                    refusals.append(self.refusal("unevaluatedProperties", reason))
+                    refusals.append(self.refusal(unevaluated, reason))
+        patterns = self.patterns(additional, refusals)
+        if refusals:
+            # A refused shape stands for a superset, so keys that a pattern may match stay open.
+            additional = TRUE
+        properties = []
+        for name, sub in keywords.get("properties", {}).items():
+            goal = self.goal(sub, "properties", name)
+            for keys, goal_there in patterns:
+                if keys.admits(name):
+                    goal = conjoin(goal, goal_there)
+            properties.append((name, goal))
         shape = ObjectShape(
-            properties,
+            tuple(properties),
             tuple(dict.fromkeys(keywords.get("required", ()))),
             additional,
             self.goal(keywords.get("propertyNames", True), "propertyNames"),
             keywords.get("minProperties", 0),
             keywords.get("maxProperties"),
             frozenset(refusals),
-            frozenset(
-                self.refusal(keyword, "a count of members whose names are open")
-                for keyword in ("minProperties", "maxProperties")
-                if keyword in keywords
-            ),
+            cells_of(patterns, additional),
         )
         shapes = [] if shape.empty else [shape]
         for condition in self.conditions():

@@ -21,7 +21,6 @@ from functools import cache
 from typing import Any, Literal, TypeAlias
 
 __all__ = [
-    "FORMATS",
     "TYPES",
     "Draft",
     "Keyword",
@@ -35,16 +34,6 @@ Draft: TypeAlias = Literal[4, 6, 7, 2019, 2020]
 Role: TypeAlias = Literal["assertion", "annotation", "core"]
 
 TYPES = ("null", "boolean", "number", "integer", "string", "array", "object")
-
-#: Formats that assert something about strings when formats are asserted.
-FORMATS = frozenset(
-    (
-        *("date-time", "date", "time", "duration"),
-        *("email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6"),
-        *("uri", "uri-reference", "iri", "iri-reference", "uri-template"),
-        *("uuid", "json-pointer", "relative-json-pointer", "regex"),
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,17 @@ Cost: linear in the size of the normal forms.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
-from itertools import combinations
+from collections.abc import Iterable
 
 from structspec import ir
 from structspec.errors import UnsupportedFeature
 from structspec.frontends.jsonschema.algebra import NOTHING, Form
-from structspec.frontends.jsonschema.arrays import ArrayShape
 from structspec.frontends.jsonschema.digits import Digits
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal
+from structspec.frontends.jsonschema.items import Items
+from structspec.frontends.jsonschema.members import MemberLists
 from structspec.frontends.jsonschema.normal import Normaliser
 from structspec.frontends.jsonschema.numbers import NumberSet
-from structspec.frontends.jsonschema.objects import ObjectShape
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.places import Atlas
 from structspec.frontends.jsonschema.productive import prune
@@ -37,8 +35,6 @@ __all__ = ["Lowering"]
 
 # Literal text up to this length is written where it is used; longer text gets a rule.
 _INLINE_TEXT = 64
-# The most alternatives that a count of optional members may expand to.
-_MOST_SELECTIONS = 256
 # A document with more text than this shares the escapes of each character through rules.
 _SHARE_ABOVE = 4096
 
@@ -63,6 +59,8 @@ class Lowering:
         self._queue: list[tuple[str, Form]] = []
         #: The gap behind brackets, keys and values; the gap behind commas and colons.
         self.gap, self.wide = self._gaps()
+        self.items = Items(self)
+        self.members = MemberLists(self, options.key_order)
 
     def grammar(self) -> ir.GrammarIR:
         """The grammar of the whole document."""
@@ -91,6 +89,10 @@ class Lowering:
             self.atlas.widen(refusal.place, refusal.keyword, refusal.reason)
 
     # Values --------------------------------------------------------------------------------
+
+    def text(self, value: str) -> ir.Node:
+        """One spelled string."""
+        return self.spelling.text(value)
 
     def value(self, goal: Goal) -> ir.Node:
         """A node for the values that satisfy `goal`; `ir.NOTHING` if there are none."""
@@ -123,9 +125,18 @@ class Lowering:
         options += (self._numbers(numbers) for numbers in form.numbers)
         if form.strings:
             options.append(self.strings(form.strings))
-        options += (self._array(shape) for shape in form.arrays)
-        options += (self._object(shape) for shape in form.objects)
+        for array in form.arrays:
+            self.refuse(array.refusals)
+            options.append(self._bracketed(b"[", self.items.node(array), b"]"))
+        for shape in form.objects:
+            self.refuse(shape.refusals)
+            options.append(self._bracketed(b"{", self.members.node(shape), b"}"))
         return ir.choice(options)
+
+    def _bracketed(self, opening: bytes, content: ir.Node, closing: bytes) -> ir.Node:
+        if content == ir.NOTHING:
+            return ir.NOTHING
+        return ir.sequence((ir.Bytes(opening), self.gap, content, ir.Bytes(closing)))
 
     def _numbers(self, numbers: NumberSet) -> ir.Node:
         node = self._leaves.get(numbers)
@@ -155,162 +166,6 @@ class Lowering:
         name = f"{kind}-{len(self.rules)}"
         self.rules[name] = node
         return ir.Rule(name)
-
-    # Arrays --------------------------------------------------------------------------------
-
-    def _array(self, shape: ArrayShape) -> ir.Node:
-        self.refuse(shape.refusals)
-        return ir.sequence((ir.Bytes(b"["), self.gap, self._items(shape), ir.Bytes(b"]")))
-
-    def _items(self, shape: ArrayShape) -> ir.Node:
-        comma = ir.sequence((ir.Bytes(b","), self.wide))
-        minimum, maximum = shape.minimum, shape.maximum
-        prefix: list[ir.Node] = []
-        for goal in shape.prefix:
-            item = self.value(goal)
-            if item == ir.NOTHING:
-                maximum = len(prefix)
-                break
-            prefix.append(ir.sequence((item, self.gap)))
-        prefix = prefix[:maximum]
-        node: ir.Node = ir.EPSILON
-        rest: ir.Node = ir.NOTHING
-        if maximum is None or maximum > len(prefix):
-            rest = self.value(shape.rest)
-        if rest == ir.NOTHING:
-            maximum = len(prefix)
-        if maximum is not None and minimum > maximum:
-            return ir.NOTHING
-        if rest != ir.NOTHING:
-            item = ir.sequence((rest, self.gap))
-            least = max(minimum - len(prefix), 0)
-            most = None if maximum is None else maximum - len(prefix)
-            if prefix:
-                node = ir.Repeat(ir.sequence((comma, item)), least, most)
-            else:
-                more = ir.Repeat(
-                    ir.sequence((comma, item)),
-                    max(least - 1, 0),
-                    None if most is None else most - 1,
-                )
-                node = item if most == 1 else ir.sequence((item, more))
-                if least == 0:
-                    node = ir.choice((ir.EPSILON, node))
-        for index in range(len(prefix) - 1, -1, -1):
-            separator = comma if index else ir.EPSILON
-            node = ir.sequence((separator, prefix[index], node))
-            if index >= minimum:
-                # The rest of the array is optional from here on; a rule keeps nodes shallow.
-                name = f"items-{len(self.rules)}"
-                self.rules[name] = ir.choice((ir.EPSILON, node))
-                node = ir.Rule(name)
-        return node
-
-    # Objects -------------------------------------------------------------------------------
-
-    def _object(self, shape: ObjectShape) -> ir.Node:
-        self.refuse(shape.refusals)
-        names = None if shape.names == TRUE else self.normaliser.form(shape.names)
-        named: list[tuple[str, ir.Node, bool]] = []
-        for name, goal, required in shape.members():
-            if names is not None and not any(s.admits(name) for s in names.strings):
-                node: ir.Node = ir.NOTHING
-            else:
-                node = self.value(goal)
-            if required and node == ir.NOTHING:
-                return ir.NOTHING
-            named.append((name, node, required))
-        if names is not None:
-            self.refuse(names.refusals)
-            for part in names.strings:
-                self.refuse(part.refusals)
-        key = self.strings(_EVERY_STRING if names is None else names.strings)
-        other = ir.NOTHING if key == ir.NOTHING else self.value(shape.additional)
-        rest = (key, other) if other != ir.NOTHING else None
-        return ir.choice(
-            ir.sequence((ir.Bytes(b"{"), self.gap, members, ir.Bytes(b"}")))
-            for members in self._counted(shape, named, rest)
-        )
-
-    def _counted(
-        self,
-        shape: ObjectShape,
-        named: list[tuple[str, ir.Node, bool]],
-        rest: tuple[ir.Node, ir.Node] | None,
-    ) -> Iterator[ir.Node]:
-        """The member lists of an object, under its bounds on the number of members."""
-        required = sum(needed for _, _, needed in named)
-        optional = [name for name, node, needed in named if not needed and node != ir.NOTHING]
-        fewest = max(shape.fewest - required, 0)
-        most = math.inf if shape.most is None else shape.most - required
-        if most < fewest or (rest is None and fewest > len(optional)):
-            return
-        if most == 0:
-            most, rest = math.inf, None
-            named = [(n, node if needed else ir.NOTHING, needed) for n, node, needed in named]
-            optional = []
-        if rest is None and most >= len(optional):
-            most = math.inf
-        if fewest == 0 and most == math.inf:
-            yield self._members(named, rest)
-            return
-        if rest is not None and not named and fewest <= 1:
-            # Only undeclared members: a list without names. A repeated key counts once, so this
-            # would be wrong for two or more at least; for an upper bound it only loses spellings.
-            member = self._member(*rest)
-            separator = ir.sequence((ir.Bytes(b","), self.wide))
-            limit = None if most == math.inf else int(most) - 1
-            more = ir.Repeat(ir.sequence((separator, member)), 0, limit)
-            node = ir.sequence((member, more))
-            yield node if fewest else ir.choice((ir.EPSILON, node))
-            return
-        if rest is None:
-            size = len(optional)
-            allowed = size if most == math.inf else int(most)
-            if math.comb(size, allowed) * math.comb(allowed, fewest) <= _MOST_SELECTIONS:
-                for present in combinations(optional, allowed):
-                    for demanded in combinations(present, fewest):
-                        forced, kept = set(demanded), set(present)
-                        yield self._members(
-                            [
-                                (n, node, needed or n in forced)
-                                for n, node, needed in named
-                                if needed or n in kept
-                            ],
-                            None,
-                        )
-                return
-        culprit = "maxProperties" if fewest == 0 else "minProperties"
-        named_here = {refusal for refusal in shape.counted if refusal.keyword == culprit}
-        self.refuse(named_here or shape.counted)
-        yield self._members(named, rest)
-
-    def _members(
-        self, named: list[tuple[str, ir.Node, bool]], rest: tuple[ir.Node, ir.Node] | None
-    ) -> ir.Node:
-        members = []
-        for name, node, required in named:
-            key = self.spelling.text(name)
-            if node != ir.NOTHING:
-                members.append(ir.Member(key, self._after_key(node), required))
-            elif rest is not None:
-                # The key must not count as an undeclared one.
-                members.append(ir.Member(key, ir.NOTHING))
-        if rest is not None:
-            members.append(ir.Member(rest[0], self._after_key(rest[1]), repeatable=True))
-        if not members:
-            return ir.EPSILON
-        separator = ir.sequence((ir.Bytes(b","), self.wide))
-        return ir.Members(tuple(members), separator, self.options.key_order)
-
-    def _after_key(self, node: ir.Node) -> ir.Node:
-        return ir.sequence((self.gap, ir.Bytes(b":"), self.wide, node, self.gap))
-
-    def _member(self, key: ir.Node, node: ir.Node) -> ir.Node:
-        return ir.sequence((key, self._after_key(node)))
-
-
-_EVERY_STRING = (StringShape(),)
 
 
 def _short(node: ir.Node) -> bool:

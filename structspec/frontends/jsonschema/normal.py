@@ -243,11 +243,9 @@ class Normaliser:
 
     def _no_object(self, left: ObjectShape, right: ObjectShape) -> bool:
         # The usual tag of a union is required on both sides; look at such members first.
-        theirs = dict(right.properties)
-        mine = dict(left.properties)
         shared = set(left.required) & set(right.required)
         for name in sorted(shared):
-            both = conjoin(mine.get(name, left.additional), theirs.get(name, right.additional))
+            both = conjoin(left.goal_of(name), right.goal_of(name))
             if self._empty(both, _PROBE_DEPTH):
                 return True
         return self._empty_object(left.intersect(right), _PROBE_DEPTH)
@@ -276,8 +274,7 @@ class Normaliser:
     def _empty_object(self, shape: ObjectShape, depth: int) -> bool:
         if shape.empty:
             return True
-        goals = dict(shape.properties)
-        return any(self._empty(goals.get(name, shape.additional), depth) for name in shape.required)
+        return any(required and self._empty(goal, depth) for _, goal, required in shape.members())
 
 
 def _leading(place: Place) -> str:

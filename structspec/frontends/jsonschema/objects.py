@@ -1,4 +1,8 @@
-"""Shapes of objects: declared properties, required names, a goal for all other members.
+"""Shapes of objects: declared properties, cells of other names, bounds, demands.
+
+The names of an object fall into *parts*: each declared property, each cell (a set of strings, the
+declared ones left out), and all the rest. Every part has a goal for its values. Parts are
+disjoint, so `patternProperties` that overlap become cells for their intersections.
 
 Example::
 
@@ -11,21 +15,41 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin, negate
 from structspec.frontends.jsonschema.refusal import Refusal
+from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
 
-__all__ = ["ALL_OBJECTS", "ObjectShape"]
+__all__ = ["ALL_OBJECTS", "MOST_CELLS", "Demand", "ObjectShape", "cells_of"]
+
+#: The most cells that overlapping patterns may split the names into.
+MOST_CELLS = 256
+
+Cells = tuple[tuple[StringShape, Goal], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Some member with a name in `keys`, not in `beyond`, satisfying `names`, satisfies `goal`."""
+
+    keys: StringShape
+    beyond: frozenset[str]
+    names: Goal
+    goal: Goal
+    #: What to refuse if the demand takes too many states.
+    refusal: Refusal
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectShape:
-    """Objects whose member n satisfies the goal of n, or `additional` if n is not declared.
+    """Objects whose member n satisfies the goal of n, see `goal_of`.
 
     `names` is a goal that every key satisfies; `fewest` and `most` bound the number of members.
-    `properties` has unique names, in the order in which they are to be written.
+    `properties` has unique names, in the order in which they are to be written. The key sets of
+    `cells` are disjoint; `additional` is for the names in neither.
     """
 
     properties: tuple[tuple[str, Goal], ...] = ()
@@ -35,8 +59,8 @@ class ObjectShape:
     fewest: int = 0
     most: int | None = None
     refusals: frozenset[Refusal] = frozenset()
-    #: What to refuse if `fewest` and `most` cannot be lowered exactly.
-    counted: frozenset[Refusal] = frozenset()
+    cells: Cells = ()
+    demands: frozenset[Demand] = frozenset()
 
     @property
     def empty(self) -> bool:
@@ -46,7 +70,23 @@ class ObjectShape:
         if not self.required:
             return False
         goals = dict(self.properties)
-        return any(goals.get(name, self.additional) == FALSE for name in self.required)
+        return any(
+            (goals[name] if name in goals else self.other(name)) == FALSE for name in self.required
+        )
+
+    def goal_of(self, name: str) -> Goal:
+        """What the value of the member `name` has to satisfy."""
+        for declared, goal in self.properties:
+            if declared == name:
+                return goal
+        return self.other(name)
+
+    def other(self, name: str) -> Goal:
+        """What the value of an undeclared member `name` has to satisfy."""
+        for keys, goal in self.cells:
+            if keys.admits(name):
+                return goal
+        return self.additional
 
     def members(self) -> Iterator[tuple[str, Goal, bool]]:
         """(name, goal, required) of all named members: declared ones, then undeclared required."""
@@ -57,7 +97,7 @@ class ObjectShape:
             yield name, goal, name in required
         for name in self.required:
             if name not in declared:
-                yield name, self.additional, True
+                yield name, self.other(name), True
 
     def intersect(self, other: ObjectShape) -> ObjectShape:
         """The objects of both shapes; names of `self` come first."""
@@ -67,11 +107,11 @@ class ObjectShape:
             return self
         mine, theirs = dict(self.properties), dict(other.properties)
         properties = [
-            (name, conjoin(goal, theirs.get(name, other.additional)))
+            (name, conjoin(goal, theirs[name] if name in theirs else other.other(name)))
             for name, goal in self.properties
         ]
         properties += [
-            (name, conjoin(self.additional, goal))
+            (name, conjoin(self.other(name), goal))
             for name, goal in other.properties
             if name not in mine
         ]
@@ -84,12 +124,13 @@ class ObjectShape:
             max(self.fewest, other.fewest),
             min(limits) if limits else None,
             self.refusals | other.refusals,
-            self.counted | other.counted,
+            _overlay(self.cells, self.additional, other.cells, other.additional),
+            self.demands | other.demands,
         )
 
     def complement(self, blame: Refusal) -> Iterator[ObjectShape]:
         """Shapes that together are all other objects; `blame` is refused where none are known."""
-        if self.refusals or self.names != TRUE:
+        if self.refusals:
             yield ObjectShape(refusals=self.refusals | {blame})
             return
         for name in self.required:
@@ -98,12 +139,75 @@ class ObjectShape:
             if goal != TRUE:
                 yield ObjectShape(((name, negate(goal)),), (name,))
         if self.fewest > 0:
-            yield ObjectShape(most=self.fewest - 1, counted=frozenset({blame}))
+            yield ObjectShape(most=self.fewest - 1)
         if self.most is not None:
-            yield ObjectShape(fewest=self.most + 1, counted=frozenset({blame}))
-        if self.additional != TRUE:
-            # "Some undeclared member does not satisfy `additional`" asks for one member of many.
-            yield ObjectShape(refusals=frozenset({blame}))
+            yield ObjectShape(fewest=self.most + 1)
+        declared = frozenset(name for name, _ in self.properties)
+        for keys, goal in (*self.cells, (rest_of(self.cells), self.additional)):
+            if goal != TRUE and not keys.empty:
+                yield _demanding(Demand(keys, declared, TRUE, negate(goal), blame))
+        if self.names != TRUE:
+            yield _demanding(Demand(ALL_STRINGS, frozenset(), negate(self.names), TRUE, blame))
+        for demand in self.demands:
+            # No member is as demanded. One of `names` and `goal` is always TRUE.
+            if demand.names != TRUE:
+                yield ObjectShape(names=negate(demand.names))
+                continue
+            free = tuple((name, TRUE) for name in sorted(demand.beyond))
+            if demand.keys == ALL_STRINGS:
+                yield ObjectShape(free, additional=negate(demand.goal))
+            else:
+                yield ObjectShape(free, cells=((demand.keys, negate(demand.goal)),))
 
 
 ALL_OBJECTS = ObjectShape()
+
+
+def _demanding(demand: Demand) -> ObjectShape:
+    return ObjectShape(fewest=1, demands=frozenset({demand}))
+
+
+def rest_of(cells: Cells) -> StringShape:
+    """The names in none of `cells` (whose key sets are given by patterns alone)."""
+    rest = ALL_STRINGS
+    for keys, _ in cells:
+        for outside in keys.outside():
+            rest = rest.intersect(outside)
+    return rest
+
+
+def cells_of(patterns: Iterable[tuple[StringShape, Goal]], additional: Goal) -> Cells:
+    """Disjoint cells for patterns that may overlap: a name satisfies the goals of all it matches.
+
+    Names that match none are left to `additional`; cells that say the same are left apart.
+    """
+    cells: Cells = ()
+    for keys, goal in patterns:
+        cells = _overlay(cells, TRUE, ((keys, goal),), TRUE)
+    return tuple((keys, goal) for keys, goal in cells if goal != additional)
+
+
+def _overlay(mine: Cells, my_rest: Goal, theirs: Cells, their_rest: Goal) -> Cells:
+    """The cells of two partitions at once."""
+    if not theirs:
+        return tuple((keys, conjoin(goal, their_rest)) for keys, goal in mine)
+    if not mine:
+        return tuple((keys, conjoin(my_rest, goal)) for keys, goal in theirs)
+    if mine == theirs:
+        return tuple(
+            (keys, conjoin(goal, goals))
+            for (keys, goal), (_, goals) in zip(mine, theirs, strict=True)
+        )
+    found: list[tuple[StringShape, Goal]] = []
+    left = [*mine, (rest_of(mine), my_rest)]
+    right = [*theirs, (rest_of(theirs), their_rest)]
+    for i, (keys, goal) in enumerate(left):
+        for j, (others, their_goal) in enumerate(right):
+            if i == len(mine) and j == len(theirs):
+                continue
+            both = keys.intersect(others)
+            if not both.empty:
+                found.append((both, conjoin(goal, their_goal)))
+                if len(found) > MOST_CELLS:
+                    raise BudgetExceeded("states", MOST_CELLS, len(found))
+    return tuple(found)

@@ -30,9 +30,9 @@ from referencing._core import Resolver
 from referencing.exceptions import Unresolvable
 
 from structspec.errors import SchemaError, UnsupportedFeature
+from structspec.frontends.jsonschema.formats import format_of
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
 from structspec.frontends.jsonschema.keywords import (
-    FORMATS,
     Draft,
     Keyword,
     hint,
@@ -228,7 +228,7 @@ class Atlas:
             if fault is not None:
                 raise SchemaError(f"'{name}' {fault}, not {_shown(value)}", pointer=pointer)
             if not overridden or name == "$ref":
-                self._report_keyword(schema, keyword, pointer)
+                self._report_keyword(schema, keyword, draft, pointer)
             for path, sub in subschemas(keyword, value):
                 below = pointer + "".join("/" + escape(segment) for segment in (name, *path))
                 booleans = draft != 4 or keyword.shape == "bool_or_schema"
@@ -238,16 +238,19 @@ class Atlas:
                 found.append((sub, *_enter(sub, resolver, draft, below), below))
         return found[::-1]
 
-    def _report_keyword(self, schema: dict[str, Any], keyword: Keyword, pointer: str) -> None:
+    def _report_keyword(
+        self, schema: dict[str, Any], keyword: Keyword, draft: Draft, pointer: str
+    ) -> None:
         name, value = keyword.name, schema[keyword.name]
         status: Status = "exact"
         note = ""
         if keyword.role != "assertion":
             status = "exact" if keyword.role == "core" else "annotation"
         elif name == "format":
+            known = format_of(value, draft)
             if not self.options.assert_formats:
                 status, note = "annotation", "formats are not asserted"
-            elif value not in FORMATS:
+            elif known is None:
                 if self.options.unknown_formats == "refuse":
                     raise UnsupportedFeature(
                         "format", pointer, f"the format {value!r} is not known"
@@ -255,6 +258,8 @@ class Atlas:
                 status, note = "annotation", f"the format {value!r} is not known"
             elif "type" in schema and "string" not in schema["type"]:
                 note = "no effect: it concerns strings only"
+            elif known.note:
+                status, note = "narrowed", known.note
         elif self.options.spelling == "any":
             if name in _BOUNDS:
                 status, note = "narrowed", "numbers are written without exponents"

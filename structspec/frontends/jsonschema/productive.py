@@ -50,11 +50,46 @@ def _productive(node: ir.Node, good: set[str], name: str = "") -> bool:
         result = node.name in good
     elif isinstance(node, ir.Variant):
         result = _productive(node.item, good)
+    elif isinstance(node, ir.Automaton):
+        result = _reaches_acceptance(node, good)
     else:
-        result = all(_productive(member.value, good) for member in node.members if member.required)
+        result = _enough_members(node, good)
     if result and name:
         good.add(name)
     return result
+
+
+def _reaches_acceptance(node: ir.Automaton, good: set[str]) -> bool:
+    known: dict[int, bool] = {}
+    seen = {0}
+    stack = [0]
+    while stack:
+        state = stack.pop()
+        if state in node.accepting:
+            return True
+        for label, target in node.edges[state]:
+            if target in seen:
+                continue
+            if id(label) not in known:
+                known[id(label)] = _productive(label, good)
+            if known[id(label)]:
+                seen.add(target)
+                stack.append(target)
+    return False
+
+
+def _enough_members(node: ir.Members, good: set[str]) -> bool:
+    most = float("inf") if node.maximum is None else node.maximum
+    if most < max(node.minimum, sum(member.required for member in node.members)):
+        return False
+    possible = 0
+    for member in node.members:
+        if member.required or possible < node.minimum:
+            if _productive(member.key, good) and _productive(member.value, good):
+                possible += node.minimum if member.repeatable else 1
+            elif member.required:
+                return False
+    return possible >= node.minimum
 
 
 def _called(node: ir.Node) -> list[str]:
@@ -72,6 +107,8 @@ def _called(node: ir.Node) -> list[str]:
             stack.extend(top.items)
         elif isinstance(top, ir.Repeat | ir.Variant):
             stack.append(top.item)
+        elif isinstance(top, ir.Automaton):
+            stack.extend(label for edges in top.edges for label, _ in edges)
         elif isinstance(top, ir.Members):
             stack.append(top.separator)
             for member in top.members:

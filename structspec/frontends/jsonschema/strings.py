@@ -1,7 +1,12 @@
-"""Sets of strings: by length, by a finite list of values, or all but a finite list.
+"""Sets of strings: by length, pattern, format, a finite list of values, or all but a finite list.
 
-Invariants: with `values`, `lengths` is everything and `excluded` empty (both have been applied);
-lengths count code points. See `refusal` for `refusals`.
+A format that is not decided for all strings (see `formats`) is kept apart from `pattern`: what is
+written has it (or, under `not`, has it not) for certain, while `empty` and `complement` take doubt
+into account. So a doubtful string is never written, neither by an assertion nor by its negation.
+
+Invariants: with `values`, the other constraints are trivial (all have been applied), except for
+formats that are in doubt for some value; lengths count code points; `excluded` holds only strings
+of the pattern and the lengths. See `refusal` for `refusals`.
 
 Example::
 
@@ -12,8 +17,12 @@ Example::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
+from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa
+from structspec.frontends.jsonschema.formats import Format
 from structspec.frontends.jsonschema.intervals import (
     LENGTHS,
     Intervals,
@@ -23,60 +32,118 @@ from structspec.frontends.jsonschema.intervals import (
 )
 from structspec.frontends.jsonschema.refusal import Refusal
 
-__all__ = ["ALL_STRINGS", "StringShape"]
+__all__ = ["ALL_STRINGS", "Doubts", "StringShape"]
+
+#: Formats with doubt, each asserted (True) or denied (False).
+Doubts = frozenset[tuple[Format, bool]]
+
+_BUDGET = Budget(states=MOST_PAIRS)
 
 
 @dataclass(frozen=True, slots=True)
 class StringShape:
-    """The strings with a length in `lengths`, among `values` (None: any), not in `excluded`."""
+    """The strings with a length in `lengths`, among `values` (None: any), not in `excluded`.
+
+    `pattern` is the automaton of what else they have to be like (None: anything).
+    """
 
     lengths: Intervals = LENGTHS
     values: tuple[str, ...] | None = None
     excluded: frozenset[str] = frozenset()
     refusals: frozenset[Refusal] = frozenset()
+    pattern: CharDfa | None = None
+    formats: Doubts = frozenset()
 
     @property
     def empty(self) -> bool:
         """Whether no string is in the set (it may still be empty if there are refusals)."""
-        return not self.lengths or self.values == ()
+        if not self.lengths or self.values == ():
+            return True
+        return self.pattern is not None and self.pattern.is_empty
+
+    @property
+    def automaton(self) -> CharDfa | None:
+        """The strings of the pattern that have the formats for certain (None: all)."""
+        return _certain(self.pattern, self.formats) if self.formats else self.pattern
 
     def admits(self, text: str) -> bool:
-        """Whether `text` is in the set, refusals aside."""
-        if self.values is not None and text not in self.values:
+        """Whether `text` is in the set for certain, refusals aside."""
+        return self._may_admit(text) and all(
+            (kind.inside if has else kind.outside).accepts(text) for kind, has in self.formats
+        )
+
+    def _may_admit(self, text: str) -> bool:
+        if self.values is not None:
+            return text in self.values
+        if text in self.excluded or not contains(self.lengths, len(text), len(text) + 1):
             return False
-        return text not in self.excluded and contains(self.lengths, len(text), len(text) + 1)
+        return self.pattern is None or self.pattern.accepts(text)
 
     def intersect(self, other: StringShape) -> StringShape:
         """The strings in both sets."""
         refusals = self.refusals | other.refusals
+        formats = self.formats | other.formats
         if self.values is not None or other.values is not None:
             listed, test = (self, other) if self.values is not None else (other, self)
             among = None if test.values is None else frozenset(test.values)
-            kept = tuple(
+            kept = [
                 text
                 for text in listed.values or ()
-                if (among is None or text in among)
-                and text not in test.excluded
-                and contains(test.lengths, len(text), len(text) + 1)
-            )
-            return StringShape(values=kept, refusals=refusals)
+                if (text in among if among is not None else test._may_admit(text))
+            ]
+            for kind, has in formats:
+                no = kind.outside if has else kind.inside
+                kept = [text for text in kept if not no.accepts(text)]
+            doubts = frozenset(doubt for doubt in formats if _doubtful(kept, *doubt))
+            return StringShape(values=tuple(kept), refusals=refusals, formats=doubts)
         lengths = intersect(self.lengths, other.lengths)
-        excluded = frozenset(
-            text
-            for text in self.excluded | other.excluded
-            if contains(lengths, len(text), len(text) + 1)
-        )
-        return StringShape(lengths, None, excluded, refusals)
+        pattern = self.pattern
+        if pattern is None or other.pattern is None or pattern == other.pattern:
+            pattern = pattern or other.pattern
+        else:
+            pattern = pattern.intersect(other.pattern)
+        excluded = self.excluded | other.excluded
+        whole = StringShape(lengths, None, frozenset(), refusals, pattern, formats)
+        if not excluded:
+            return whole
+        excluded = frozenset(filter(whole._may_admit, excluded))
+        return StringShape(lengths, None, excluded, refusals, pattern, formats)
 
     def complement(self, blame: Refusal) -> tuple[StringShape, ...]:
         """The strings outside; `blame` is what to refuse if that is not known."""
         if self.refusals:
             return (StringShape(refusals=self.refusals | {blame}),)
+        return tuple(self.outside())
+
+    def outside(self) -> Iterator[StringShape]:
+        """Shapes that together are all other strings, refusals aside."""
+        for kind, has in self.formats:
+            yield StringShape(formats=frozenset({(kind, not has)}))
         if self.values is not None:
-            return (StringShape(excluded=frozenset(self.values)),)
-        outside = StringShape(lengths=complement(self.lengths, LENGTHS))
-        listed = StringShape(values=tuple(sorted(self.excluded)))
-        return tuple(shape for shape in (outside, listed) if not shape.empty)
+            yield StringShape(excluded=frozenset(self.values))
+            return
+        lengths = complement(self.lengths, LENGTHS)
+        if lengths:
+            yield StringShape(lengths=lengths)
+        if self.excluded:
+            yield StringShape(values=tuple(sorted(self.excluded)))
+        if self.pattern is not None:
+            shape = StringShape(pattern=self.pattern.complement(_BUDGET))
+            if not shape.empty:
+                yield shape
 
 
 ALL_STRINGS = StringShape()
+
+
+@lru_cache(maxsize=256)
+def _certain(pattern: CharDfa | None, formats: Doubts) -> CharDfa:
+    result = pattern or CharDfa.everything()
+    for kind, has in sorted(formats, key=lambda doubt: (doubt[0].name, doubt[1])):
+        result = result.intersect(kind.inside if has else kind.outside, _BUDGET)
+    return result
+
+
+def _doubtful(texts: list[str], kind: Format, has: bool) -> bool:
+    yes = kind.inside if has else kind.outside
+    return not all(map(yes.accepts, texts))

@@ -1,6 +1,7 @@
 """Shapes of strings as nodes: finite lists, lengths, and all but a finite list.
 
-A finite list becomes a trie, so that common beginnings are written once.
+A finite list becomes a trie, so that common beginnings are written once. Patterns are written by
+`text_automata`.
 Strings with some excluded walk a trie of the excluded ones and, where they leave it, go on freely;
 the trie's depth is known at each node, so bounds on the length stay exact.
 """
@@ -11,6 +12,8 @@ import math
 from typing import Any
 
 from structspec import ir
+from structspec.automata.chardfa import CharDfa
+from structspec.frontends.jsonschema import text_automata
 from structspec.frontends.jsonschema.intervals import Intervals, contains
 from structspec.frontends.jsonschema.spelling import ALL_CHARACTERS, Ranges, Spelling
 from structspec.frontends.jsonschema.strings import StringShape
@@ -26,10 +29,18 @@ _BRANCHINGS = 8
 def string_texts(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Node]) -> ir.Node:
     """The spelled strings of a shape, quotes included; `refusals` are the caller's business."""
     if shape.values is not None:
-        if len(shape.values) < _TRIE_FROM:
-            return ir.choice(spelling.text(value) for value in shape.values)
-        return ir.sequence((_QUOTE, _among(shape.values, spelling, rules), _QUOTE))
-    if not shape.excluded:
+        values = shape.values
+        if shape.formats:
+            values = tuple(filter(shape.admits, values))
+        if len(values) < _TRIE_FROM:
+            return ir.choice(spelling.text(value) for value in values)
+        return ir.sequence((_QUOTE, _among(values, spelling, rules), _QUOTE))
+    pattern = shape.automaton
+    if pattern is not None:
+        if shape.excluded:
+            pattern = pattern.difference(CharDfa.of_strings(shape.excluded))
+        content = text_automata.lower(pattern, shape.lengths, spelling)
+    elif not shape.excluded:
         content = _free(spelling.character(), shape.lengths, 0)
     else:
         content = _outside(shape, spelling, rules)

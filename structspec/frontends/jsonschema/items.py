@@ -1,0 +1,314 @@
+"""The items of arrays as nodes.
+
+Where positions alone decide, items are a sequence. Where counts (`contains`) or uniqueness decide
+as well, they are an `ir.Automaton` whose states say how many items there are, how many of them
+have counted, and which values have been written. It may guess: an item that would count may be
+left uncounted as long as a count has no upper limit, so lower limits need no complement.
+
+Distinct items out of a finite set without further conditions are an `ir.Members`, which needs
+no state for each set.
+
+Cost: linear in the positions; with counts, states are the product of their limits, at most
+`_MOST_STATES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Protocol
+
+from structspec import ir
+from structspec.frontends.jsonschema.arrays import ArrayShape, Count
+from structspec.frontends.jsonschema.finite import (
+    MOST_VALUES,
+    finite_values,
+    holds_object,
+    identity,
+)
+from structspec.frontends.jsonschema.goals import FALSE, Goal, conjoin, negate
+from structspec.frontends.jsonschema.normal import Normaliser
+from structspec.frontends.jsonschema.places import Atlas
+from structspec.frontends.jsonschema.refusal import Refusal
+
+__all__ = ["Explorer", "Items", "Writer"]
+
+_MOST_STATES = 4096
+_MOST_EDGES = 32_768
+# More counts than this on one item are 2**n kinds of items.
+_MOST_COUNTS = 6
+
+_COMMA = ir.Bytes(b",")
+
+
+class Writer(Protocol):
+    """What writes the values inside arrays and objects."""
+
+    atlas: Atlas
+    normaliser: Normaliser
+    rules: dict[str, ir.Node]
+    gap: ir.Node
+    wide: ir.Node
+
+    def value(self, goal: Goal) -> ir.Node:
+        """The texts of the values that satisfy `goal`."""
+
+    def refuse(self, refusals: Iterable[Refusal]) -> None:
+        """Refuse or widen."""
+
+
+@dataclass
+class Explorer:
+    """An automaton under construction, with a budget; states are numbered as they are met."""
+
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+    order: list[Any] = field(default_factory=list)
+    edges: list[list[tuple[ir.Node, int]]] = field(default_factory=list)
+    accepting: set[int] = field(default_factory=set)
+    size: int = 0
+
+    def state(self, key: Hashable) -> int:
+        """The number of a state."""
+        number = self.numbers.setdefault(key, len(self.order))
+        if number == len(self.order):
+            self.order.append(key)
+            self.edges.append([])
+        return number
+
+    def edge(self, source: int, label: ir.Node, key: Hashable) -> None:
+        """An edge to the state `key`."""
+        if label != ir.NOTHING:
+            self.edges[source].append((label, self.state(key)))
+            self.size += 1
+
+    @property
+    def over(self) -> bool:
+        """Whether the budget is spent."""
+        return len(self.order) > _MOST_STATES or self.size > _MOST_EDGES
+
+    def node(self) -> ir.Node:
+        """The automaton without states that lead nowhere."""
+        sources: list[list[int]] = [[] for _ in self.edges]
+        for source, edges in enumerate(self.edges):
+            for _, target in edges:
+                sources[target].append(source)
+        useful = set(self.accepting)
+        stack = list(useful)
+        while stack:
+            for source in sources[stack.pop()]:
+                if source not in useful:
+                    useful.add(source)
+                    stack.append(source)
+        if 0 not in useful:
+            return ir.NOTHING
+        kept = {state: index for index, state in enumerate(sorted(useful))}
+        edges = tuple(
+            tuple((label, kept[target]) for label, target in self.edges[state] if target in kept)
+            for state in kept
+        )
+        return ir.Automaton(edges, frozenset(kept[state] for state in self.accepting))
+
+
+class Items:
+    """Writes what stands between the brackets of an array, the last gap included."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.comma = ir.sequence((_COMMA, writer.wide))
+
+    def node(self, shape: ArrayShape) -> ir.Node:
+        """The items of the arrays of a shape; `refusals` are the caller's business."""
+        if not shape.tracked:
+            return self._plain(shape)
+        for numbers, refusals in (
+            (shape.counts if len(shape.counts) > _MOST_COUNTS else (), None),
+            ((), shape.unique | shape.repeated),
+        ):
+            if numbers:
+                self.writer.refuse(count.refusal for count in numbers)
+                return self._plain(shape)
+            if refusals and (made := self._told_apart(shape)) is not None:
+                return made
+            if refusals:
+                self.writer.refuse(refusals)
+                shape = ArrayShape(
+                    shape.prefix, shape.rest, shape.minimum, shape.maximum, counts=shape.counts
+                )
+        if not shape.tracked:
+            return self._plain(shape)
+        made = self._explored(shape, [])
+        if made is None:
+            self.writer.refuse(count.refusal for count in shape.counts)
+            return self._plain(shape)
+        return made
+
+    # Positions -----------------------------------------------------------------------------
+
+    def _plain(self, shape: ArrayShape) -> ir.Node:
+        writer, comma = self.writer, self.comma
+        minimum, maximum = shape.minimum, shape.maximum
+        prefix: list[ir.Node] = []
+        for goal in shape.prefix:
+            item = writer.value(goal)
+            if item == ir.NOTHING:
+                maximum = len(prefix)
+                break
+            prefix.append(ir.sequence((item, writer.gap)))
+        prefix = prefix[:maximum]
+        node: ir.Node = ir.EPSILON
+        rest: ir.Node = ir.NOTHING
+        if maximum is None or maximum > len(prefix):
+            rest = writer.value(shape.rest)
+        if rest == ir.NOTHING:
+            maximum = len(prefix)
+        if maximum is not None and minimum > maximum:
+            return ir.NOTHING
+        if rest != ir.NOTHING:
+            item = ir.sequence((rest, writer.gap))
+            least = max(minimum - len(prefix), 0)
+            most = None if maximum is None else maximum - len(prefix)
+            if prefix:
+                node = ir.Repeat(ir.sequence((comma, item)), least, most)
+            else:
+                more = ir.Repeat(
+                    ir.sequence((comma, item)),
+                    max(least - 1, 0),
+                    None if most is None else most - 1,
+                )
+                node = item if most == 1 else ir.sequence((item, more))
+                if least == 0:
+                    node = ir.choice((ir.EPSILON, node))
+        for index in range(len(prefix) - 1, -1, -1):
+            separator = comma if index else ir.EPSILON
+            node = ir.sequence((separator, prefix[index], node))
+            if index >= minimum:
+                # The rest of the array is optional from here on; a rule keeps nodes shallow.
+                name = f"items-{len(writer.rules)}"
+                writer.rules[name] = ir.choice((ir.EPSILON, node))
+                node = ir.Rule(name)
+        return node
+
+    # Uniqueness ----------------------------------------------------------------------------
+
+    def _told_apart(self, shape: ArrayShape) -> ir.Node | None:
+        """Arrays that are unique, or repeat something; None if that cannot be told."""
+        values = self._universe(shape)
+        if values is None:
+            if shape.repeated or not self._disjoint(shape):
+                return None
+            return self.node(
+                ArrayShape(
+                    shape.prefix, shape.rest, shape.minimum, shape.maximum, counts=shape.counts
+                )
+            )
+        writer = self.writer
+        simple = not (shape.prefix or shape.counts or shape.repeated)
+        if simple and not any(map(holds_object, values)):
+            if shape.minimum > len(values):
+                return ir.NOTHING
+            constants = (writer.value(writer.atlas.constant(value)) for value in values)
+            # What is written once is a member without a value.
+            members = tuple(ir.Member(node, writer.gap) for node in constants)
+            maximum = shape.maximum
+            if maximum is not None and maximum >= len(values):
+                maximum = None
+            return ir.Members(members, self.comma, "any", shape.minimum, maximum)
+        return self._explored(shape, values)
+
+    def _universe(self, shape: ArrayShape) -> list[Any] | None:
+        """All values that an item can have, each once."""
+        goals = [*shape.prefix]
+        if shape.maximum is None or shape.maximum > len(goals):
+            goals.append(shape.rest)
+        found: dict[Hashable, Any] = {}
+        for goal in dict.fromkeys(goals):
+            values = finite_values(goal, self.writer.normaliser)
+            if values is None:
+                return None
+            found.update((identity(value), value) for value in values)
+        return list(found.values()) if len(found) <= MOST_VALUES else None
+
+    def _disjoint(self, shape: ArrayShape) -> bool:
+        """Whether no two positions can hold the same value."""
+        size = shape.maximum
+        if size is None or size > len(shape.prefix) + 1:
+            return False
+        return all(
+            self.writer.value(conjoin(shape.item(i), shape.item(j))) == ir.NOTHING
+            for i, j in combinations(range(size), 2)
+        )
+
+    # States --------------------------------------------------------------------------------
+
+    def _explored(self, shape: ArrayShape, values: list[Any]) -> ir.Node | None:
+        """Items whose states are (index, counted, seen); None if there are too many."""
+        counts = sorted(shape.counts, key=_order)
+        limit = shape.maximum
+        starts = [count.start for count in counts]
+        top = max(len(shape.prefix), shape.minimum, limit or 0, *starts, 1)
+        explorer = Explorer()
+        explorer.state((0, (0,) * len(counts), None if shape.repeated else frozenset()))
+        for number, (index, counted, seen) in enumerate(explorer.order):
+            if explorer.over:
+                return None
+            enough = all(n >= count.least for n, count in zip(counted, counts, strict=True))
+            if index >= shape.minimum and enough and (not shape.repeated or seen == "done"):
+                explorer.accepting.add(number)
+            if limit is not None and index >= limit:
+                continue
+            following = min(index + 1, top)
+            for tally, goal in self._tallies(shape, counts, index, counted):
+                for then, item in self._seen(shape, values, seen, goal):
+                    label = self._label(index, item)
+                    explorer.edge(number, label, (following, tally, then))
+        return explorer.node()
+
+    def _label(self, index: int, goal: Goal) -> ir.Node:
+        item = self.writer.value(goal)
+        if item == ir.NOTHING:
+            return item
+        return ir.sequence((*((self.comma,) if index else ()), item, self.writer.gap))
+
+    def _tallies(
+        self, shape: ArrayShape, counts: list[Count], index: int, counted: tuple[int, ...]
+    ) -> Iterator[tuple[tuple[int, ...], Goal]]:
+        """What an item at `index` can make of the counts, and the goal of such an item."""
+        partial: list[tuple[tuple[int, ...], Goal]] = [((), shape.item(index))]
+        for count, so_far in zip(counts, counted, strict=True):
+            longer: list[tuple[tuple[int, ...], Goal]] = []
+            for tally, goal in partial:
+                active = index >= count.start
+                if not active or (count.most is None and so_far >= count.least):
+                    longer.append(((*tally, so_far), goal))
+                    continue
+                without = goal if count.most is None else conjoin(goal, negate(count.goal))
+                longer.append(((*tally, so_far), without))
+                if count.most is None or so_far < count.most:
+                    longer.append(((*tally, so_far + 1), conjoin(goal, count.goal)))
+            partial = [(tally, goal) for tally, goal in longer if goal != FALSE]
+        yield from partial
+
+    def _seen(
+        self, shape: ArrayShape, values: list[Any], seen: Any, goal: Goal
+    ) -> Iterator[tuple[Any, Goal]]:
+        """What an item makes of the values seen so far, and the goal of such an item."""
+        constant = self.writer.atlas.constant
+        if shape.repeated:
+            # A guess: `seen` is the value that will come again.
+            yield seen, goal
+            if seen is None:
+                for index, value in enumerate(values):
+                    yield index, conjoin(goal, constant(value))
+            elif seen != "done":
+                yield "done", conjoin(goal, constant(values[seen]))
+        elif shape.unique:
+            for index, value in enumerate(values):
+                if index not in seen:
+                    yield seen | {index}, conjoin(goal, constant(value))
+        else:
+            yield seen, goal
+
+
+def _order(count: Count) -> tuple[Any, ...]:
+    return count.start, count.least, count.most or 0, sorted(map(sorted, count.goal))
