@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from structspec import ir
 from structspec.automata.automaton import DEAD, Automaton, byte_costs
-from structspec.automata.network import Network, build_network
+from structspec.automata.network import build_network
+from structspec.automata.tables import Network
 from structspec.errors import SchemaError
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema
 from structspec.frontends.regex import lower_regex

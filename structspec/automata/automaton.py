@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from structspec.automata.costs import UNREACHABLE, Costs, solve_costs
+from structspec.automata.costs import Costs, solve_costs
 from structspec.automata.interning import rehash
+from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.memory import GROW, OVERFLOW, Count, Memory, Slot
-from structspec.automata.network import Network
 from structspec.automata.pushdown import DEAD, begin, run, step
+from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded
 from structspec.limits import Limits
 

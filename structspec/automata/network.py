@@ -1,7 +1,7 @@
 """A grammar as a byte-level recursive transition network with register frames.
 
-A `Network` is the compiled, immutable form of a grammar: flat numpy arrays that the numba kernels
-of `pushdown` walk. It knows no vocabulary.
+This module decides what becomes a rule, what is copied into its callers and what is counted;
+`nfa` and `dfa` build the automaton of one rule, `assembly` puts the rules into one `Network`.
 
 Rules come in three kinds. *Plain* rules are ordinary automata. *Loop* rules count the copies of
 their body in the register of the running frame, so `{1,50000}` costs the states of one copy.
@@ -23,24 +23,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from structspec import ir
+from structspec.automata.assembly import BuiltMembers, BuiltRule, assemble
 from structspec.automata.dfa import Determiniser, Dfa
-from structspec.automata.nfa import ALL_BYTES, ByteMask, FragmentBuilder, Nfa, Operation
+from structspec.automata.nfa import FragmentBuilder, Nfa, Operation
+from structspec.automata.tables import LOOP_BODY, MEMBER_KEY, MEMBER_VALUE, PLAIN, Network
 from structspec.errors import UnsupportedFeature
 from structspec.limits import Limits, Stopwatch
-
-IntArray = NDArray[np.int32]
-
-#: Kinds of states, by what their cost to the end of the rule depends on (see `costs`).
-PLAIN, LOOP_BODY, MEMBER_VALUE, MEMBER_KEY = 0, 1, 2, 3
-#: Kinds of operation edges.
-COUNT, MEMBER, REST = 0, 1, 2
-_OPERATION_KINDS = {"count": COUNT, "member": MEMBER, "rest": REST}
 
 # A rule up to this many byte edges is copied into its callers, a counted repeat up to this many
 # is written out: cheaper than pushing and popping a frame.
@@ -49,100 +39,6 @@ _EXPAND_WEIGHT = 96
 # Registers and costs are 32-bit. No text holds more copies than this (the memory of a cache ends
 # far earlier), so a higher upper limit is none.
 _MOST_COPIES = 1 << 27
-
-
-@dataclass(frozen=True)
-class Network:
-    """Flat arrays; S states, E byte edges, one row per rule, loop or members list.
-
-    class_of: uint8[256], the byte class of every byte; `class_bytes[c]` its bytes.
-    edge_start[S + 1], edge_class[E], edge_target[E], edge_primary[E]: sorted by class per state.
-    call_*: call edges per state; call_rule, call_target, call_tail (1: nothing is pushed).
-    op_*: operation edges per state; op_first / op_second are the targets (−1: none).
-    final[S], kind[S], data[S]: `data` is the loop or members index the state belongs to (−1).
-    rule_entry[R], rule_kind[R], rule_data[R].
-    loop_min, loop_max (−1: none), loop_rule; members_*: see `MembersTable`.
-    """
-
-    n_states: int
-    class_of: NDArray[np.uint8]
-    class_bytes: tuple[bytes, ...]
-    edge_start: IntArray
-    edge_class: IntArray
-    edge_target: IntArray
-    edge_primary: NDArray[np.uint8]
-    call_start: IntArray
-    call_rule: IntArray
-    call_target: IntArray
-    call_tail: NDArray[np.uint8]
-    op_start: IntArray
-    op_kind: IntArray
-    op_argument: IntArray
-    op_first: IntArray
-    op_second: IntArray
-    final: NDArray[np.uint8]
-    kind: NDArray[np.uint8]
-    data: IntArray
-    rank: IntArray
-    rule_entry: IntArray
-    rule_kind: IntArray
-    rule_data: IntArray
-    loop_min: IntArray
-    loop_max: IntArray
-    members: MembersTable
-    start_nullable: bool
-
-    @property
-    def n_classes(self) -> int:
-        """How many byte classes there are."""
-        return len(self.class_bytes)
-
-    @property
-    def n_rules(self) -> int:
-        """How many rules there are; rule 0 is the start."""
-        return len(self.rule_entry)
-
-
-@dataclass(frozen=True)
-class MembersTable:
-    """Members lists: list m owns the member slots `start[m] .. start[m + 1] − 1`, the last of
-    which is a sentinel behind its n members.
-
-    required, repeatable, value_state (where the value begins): per slot.
-    key_state[m], separator_state[m]: where a key begins, where the separator does.
-    any_order[m]: 1 if the register is a set of members, 0 if it is the next member's index.
-    minimum[m], maximum[m] (−1: none): how many members may be written; levels[m]: counts that the
-    register tells apart, minus one. first_repeatable[m]: index of the first repeatable member.
-
-    Registers: in declared order `count · (n + 1) + next index`; in any order the number of an
-    interned row that holds the count and one bit per member. Counts stop at `levels`.
-    """
-
-    start: IntArray
-    required: NDArray[np.uint8]
-    repeatable: NDArray[np.uint8]
-    value_state: IntArray
-    key_state: IntArray
-    separator_state: IntArray
-    any_order: NDArray[np.uint8]
-    minimum: IntArray
-    maximum: IntArray
-    levels: IntArray
-    first_repeatable: IntArray
-
-    @property
-    def n_lists(self) -> int:
-        """How many members lists there are."""
-        return len(self.key_state)
-
-
-@dataclass
-class _BuiltRule:
-    dfa: Dfa
-    entry: int
-    kind: int
-    data: int = -1
-    state_kind: list[int] | None = None
 
 
 @contextmanager
@@ -177,9 +73,9 @@ class _Builder:
         self._keys: dict[tuple[object, ...], int] = {}
         self._pending: list[tuple[int, ir.Node]] = []
         self._alive: list[ir.Node] = []  # keeps the nodes whose id is a key
-        self._built: list[_BuiltRule | None] = []
+        self._built: list[BuiltRule | None] = []
         self._loops: list[tuple[int, int]] = []
-        self._members: list[tuple[ir.Members, list[int], int, int]] = []
+        self._members: list[BuiltMembers] = []
         self._states = 0
 
     def build(self) -> Network:
@@ -192,7 +88,8 @@ class _Builder:
             rule = self._build_rule(node)
             self._built[index] = rule
             self._states += len(rule.dfa.final)
-        return self._assemble(self.nullable(start))
+        rules = [rule for rule in self._built if rule is not None]
+        return assemble(rules, self._loops, self._members, self.nullable(start))
 
     # -- RuleTable -------------------------------------------------------------------------
 
@@ -307,7 +204,7 @@ class _Builder:
 
     # -- rules -----------------------------------------------------------------------------
 
-    def _build_rule(self, node: ir.Node) -> _BuiltRule:
+    def _build_rule(self, node: ir.Node) -> BuiltRule:
         if isinstance(node, ir.Members):
             return self._members_rule(node)
         if isinstance(node, ir.Repeat) and not self.expanded(node) and self._is_counted(node):
@@ -320,13 +217,13 @@ class _Builder:
         start, final = nfa.state(), nfa.state()
         FragmentBuilder(nfa, self).add(node, start, final)
         determiniser = Determiniser(nfa, final, self.check)
-        return _BuiltRule(determiniser.dfa, determiniser.region(start), PLAIN)
+        return BuiltRule(determiniser.dfa, determiniser.region(start), PLAIN)
 
     @staticmethod
     def _is_counted(node: ir.Repeat) -> bool:
         return node.maximum is not None or node.minimum > 1
 
-    def _loop_rule(self, node: ir.Repeat) -> _BuiltRule:
+    def _loop_rule(self, node: ir.Repeat) -> BuiltRule:
         nfa = Nfa()
         start, end, final = nfa.state(), nfa.state(), nfa.state()
         FragmentBuilder(nfa, self).add(node.item, start, end)
@@ -347,9 +244,9 @@ class _Builder:
         dfa = determiniser.dfa
         dfa.operations[entry] = []
         kinds = [PLAIN if dfa.final[s] else LOOP_BODY for s in range(len(dfa.final))]
-        return _BuiltRule(dfa, entry, LOOP_BODY, len(self._loops) - 1, kinds)
+        return BuiltRule(dfa, entry, LOOP_BODY, len(self._loops) - 1, kinds)
 
-    def _members_rule(self, node: ir.Members) -> _BuiltRule:
+    def _members_rule(self, node: ir.Members) -> BuiltRule:
         nfa = Nfa()
         key, separator, value_end, final = (nfa.state() for _ in range(4))
         index = len(self._members)
@@ -385,7 +282,7 @@ class _Builder:
         separator_state = determiniser.region(separator)
         value_states = [determiniser.region(s) for s in starts]
         dfa = determiniser.dfa
-        self._members.append((node, value_states, entry, separator_state))
+        self._members.append(BuiltMembers(node, value_states, entry, separator_state))
         kinds = [PLAIN] * len(dfa.final)
         for origin, kind in [(entry, MEMBER_KEY), (separator_state, MEMBER_KEY)] + [
             (s, MEMBER_VALUE) for s in dict.fromkeys(value_states)
@@ -396,7 +293,7 @@ class _Builder:
             if len(members) > 1:  # the first member whose key language holds the text owns it
                 first = min(members, key=lambda op: op.argument)
                 dfa.operations[state] = [op for op in operations if op.kind != "member"] + [first]
-        return _BuiltRule(dfa, entry, MEMBER_KEY, index, kinds)
+        return BuiltRule(dfa, entry, MEMBER_KEY, index, kinds)
 
     def _check_key(self, key: ir.Node) -> None:
         """Keys are written out flat and decide before anything else does: refuse what cannot be."""
@@ -423,116 +320,6 @@ class _Builder:
 
     # -- assembly --------------------------------------------------------------------------
 
-    def _assemble(self, start_nullable: bool) -> Network:
-        rules = [rule for rule in self._built if rule is not None]
-        offsets = np.cumsum([0] + [len(rule.dfa.final) for rule in rules]).tolist()
-        masks = {mask for rule in rules for edges in rule.dfa.edges for mask, _, _ in edges}
-        class_of, class_bytes, classes = _byte_classes(masks)
-
-        edges: list[tuple[int, int, int]] = []
-        calls: list[tuple[int, int, int]] = []
-        ops: list[tuple[int, int, int, int]] = []
-        edge_start, call_start, op_start = [0], [0], [0]
-        final: list[bool] = []
-        kind: list[int] = []
-        data: list[int] = []
-        for rule, offset in zip(rules, offsets, strict=False):
-            dfa = rule.dfa
-            final += dfa.final
-            kind += rule.state_kind or [PLAIN] * len(dfa.final)
-            data += [rule.data] * len(dfa.final)
-            for state in range(len(dfa.final)):
-                local = [
-                    (c, offset + target, int(primary))
-                    for mask, target, primary in dfa.edges[state]
-                    for c in classes[mask]
-                ]
-                local.sort()
-                edges += local
-                edge_start.append(len(edges))
-                for callee, target in dfa.calls[state]:
-                    tail = (
-                        dfa.final[target]
-                        and not dfa.edges[target]
-                        and not dfa.calls[target]
-                        and not dfa.operations[target]
-                        and rules[callee].kind == PLAIN
-                    )
-                    calls.append((callee, offset + target, int(tail)))
-                call_start.append(len(calls))
-                for op in dfa.operations[state]:
-                    second = offset + op.targets[1] if len(op.targets) > 1 else -1
-                    ops.append(
-                        (_OPERATION_KINDS[op.kind], op.argument, offset + op.targets[0], second)
-                    )
-                op_start.append(len(ops))
-        edge_array = np.array(edges, np.int32).reshape(-1, 3)
-        call_array = np.array(calls, np.int32).reshape(-1, 3)
-        op_array = np.array(ops, np.int32).reshape(-1, 4)
-        entries = [o + r.entry for r, o in zip(rules, offsets, strict=False)]
-        loops = np.array(self._loops, np.int32).reshape(-1, 2)
-        rule_of_members = {r.data: o for r, o in zip(rules, offsets, strict=False) if r.kind == 3}
-        return Network(
-            n_states=offsets[-1],
-            class_of=class_of,
-            class_bytes=class_bytes,
-            edge_start=np.array(edge_start, np.int32),
-            edge_class=edge_array[:, 0].copy(),
-            edge_target=edge_array[:, 1].copy(),
-            edge_primary=edge_array[:, 2].astype(np.uint8),
-            call_start=np.array(call_start, np.int32),
-            call_rule=call_array[:, 0].copy(),
-            call_target=call_array[:, 1].copy(),
-            call_tail=call_array[:, 2].astype(np.uint8),
-            op_start=np.array(op_start, np.int32),
-            op_kind=op_array[:, 0].copy(),
-            op_argument=op_array[:, 1].copy(),
-            op_first=op_array[:, 2].copy(),
-            op_second=op_array[:, 3].copy(),
-            final=np.array(final, np.uint8),
-            kind=np.array(kind, np.uint8),
-            data=np.array(data, np.int32),
-            rank=_ranks(rules, entries, offsets[-1]),
-            rule_entry=np.array(entries, np.int32),
-            rule_kind=np.array([r.kind for r in rules], np.int32),
-            rule_data=np.array([r.data for r in rules], np.int32),
-            loop_min=loops[:, 0].copy(),
-            loop_max=loops[:, 1].copy(),
-            members=self._members_table(rule_of_members),
-            start_nullable=start_nullable,
-        )
-
-    def _members_table(self, offset_of: dict[int, int]) -> MembersTable:
-        start, required, repeatable, values = [0], [], [], []
-        for index, (node, value_states, _, _) in enumerate(self._members):
-            for member, value in zip(node.members, value_states, strict=True):
-                required.append(member.required)
-                repeatable.append(member.repeatable)
-                values.append(offset_of[index] + value)
-            required.append(False)
-            repeatable.append(False)
-            values.append(-1)
-            start.append(len(values))
-        lists = list(enumerate(self._members))
-        minimum = np.array([m[0].minimum for _, m in lists], np.int32)
-        maximum = np.array(
-            [-1 if m[0].maximum is None else m[0].maximum for _, m in lists], np.int32
-        )
-        once = [sum(not k.repeatable for k in m[0].members) for _, m in lists]
-        return MembersTable(
-            start=np.array(start, np.int32),
-            required=np.array(required, np.uint8),
-            repeatable=np.array(repeatable, np.uint8),
-            value_state=np.array(values, np.int32),
-            key_state=np.array([offset_of[i] + m[2] for i, m in lists], np.int32),
-            separator_state=np.array([offset_of[i] + m[3] for i, m in lists], np.int32),
-            any_order=np.array([m[0].order == "any" for _, m in lists], np.uint8),
-            minimum=minimum,
-            maximum=maximum,
-            levels=np.where(maximum >= 0, maximum, minimum),
-            first_repeatable=np.array(once, np.int32),
-        )
-
 
 def _mark(dfa: Dfa, origin: int, kind: int, kinds: list[int]) -> None:
     """Give `kind` to every state that bytes and calls reach from `origin`."""
@@ -545,61 +332,3 @@ def _mark(dfa: Dfa, origin: int, kind: int, kinds: list[int]) -> None:
             if target not in seen:
                 seen.add(target)
                 stack.append(target)
-
-
-def _byte_classes(
-    masks: set[ByteMask],
-) -> tuple[NDArray[np.uint8], tuple[bytes, ...], dict[ByteMask, list[int]]]:
-    """The coarsest partition of the byte values that respects every mask."""
-    parts = [ALL_BYTES]
-    for mask in sorted(masks):
-        refined = []
-        for part in parts:
-            inside = part & mask
-            if inside and inside != part:
-                refined += [inside, part & ~mask]
-            else:
-                refined.append(part)
-        parts = refined
-    class_of = np.zeros(256, np.uint8)
-    class_bytes = []
-    for index, part in enumerate(parts):
-        members = bytes(b for b in range(256) if part >> b & 1)
-        class_bytes.append(members)
-        class_of[list(members)] = index
-    classes = {m: [i for i, part in enumerate(parts) if part & m] for m in masks}
-    return class_of, tuple(class_bytes), classes
-
-
-def _ranks(rules: list[_BuiltRule], entries: list[int], n_states: int) -> IntArray:
-    """Order of the rules' entry states along calls that consume nothing."""
-    callees = [sorted({c for c, _ in rule.dfa.calls[rule.entry]}) for rule in rules]
-    order: list[int] = []
-    mark = [0] * len(rules)  # 1: on the current path, 2: done
-    for root in range(len(rules)):
-        if mark[root]:
-            continue
-        mark[root] = 1
-        stack = [(root, iter(callees[root]))]
-        while stack:
-            rule, rest = stack[-1]
-            for callee in rest:
-                if mark[callee] == 1:
-                    raise UnsupportedFeature(
-                        "left recursion",
-                        "",
-                        "a rule can reach itself before it consumes a byte; rewrite it so that "
-                        "the recursive reference comes after some text",
-                    )
-                if mark[callee] == 0:
-                    mark[callee] = 1
-                    stack.append((callee, iter(callees[callee])))
-                    break
-            else:
-                mark[rule] = 2
-                order.append(rule)
-                stack.pop()
-    rank = np.zeros(n_states, np.int32)
-    for position, rule in enumerate(reversed(order)):
-        rank[entries[rule]] = position + 1
-    return rank

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from numba import njit
 
-from structspec.automata.costs import UNREACHABLE, only_member, owed_after, owed_members
 from structspec.automata.interning import (
     has_bit,
     intern_config,
@@ -26,6 +25,12 @@ from structspec.automata.interning import (
     intern_set,
     union_sets,
     with_member,
+)
+from structspec.automata.member_costs import (
+    UNREACHABLE,
+    only_member,
+    owed_after,
+    owed_members,
 )
 from structspec.automata.memory import GROW, OVERFLOW, Count, Slot, i32, u32
 

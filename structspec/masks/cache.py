@@ -21,7 +21,7 @@ from structspec.automata.automaton import Automaton
 from structspec.automata.costs import Costs
 from structspec.automata.interning import intern_config, intern_frame, intern_set
 from structspec.automata.memory import Count, Slot
-from structspec.automata.network import Network
+from structspec.automata.tables import Network
 from structspec.errors import StaleState
 from structspec.limits import Limits
 

@@ -27,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structspec.automata.automaton import DEAD, Automaton, byte_costs
-from structspec.automata.costs import UNREACHABLE, TokenTrie, solve_costs
+from structspec.automata.costs import TokenTrie, solve_costs
+from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.memory import Slot
-from structspec.automata.network import Network
+from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded, StructspecError, TokenRejected, Unsatisfiable
 from structspec.limits import Limits
 from structspec.masks.cache import END, Cache, Row

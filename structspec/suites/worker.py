@@ -32,8 +32,19 @@ from structspec.suites.outcome import Refusal
 
 __all__ = ["Task", "refusal_of", "serve"]
 
-# Compiled before the first task, so that loading and warming an engine is nobody's compile time.
-_WARM_UP = '{"type": "object", "properties": {"a": {"type": ["integer", "string"]}}}'
+# Compiled and run before the first task, so that loading an engine and compiling its kernels is
+# nobody's time.
+_WARM_UP = (
+    ("{}", '{"a": [1.5e2, "x", null]}'),
+    (
+        """{"type": "object", "properties": {
+          "a": {"type": "integer", "minimum": 3}, "b": {"type": "string", "maxLength": 9},
+          "c": {"type": "array", "items": {"$ref": "#"}, "maxItems": 5}, "d": {"enum": [1, "x"]}},
+        "required": ["a"], "minProperties": 2, "additionalProperties": {"type": "boolean"}}""",
+        '{"b": "\\u0061é", "a": 12, "c": [{"a": 3, "e": true}], "d": "x"}',
+    ),
+    ('{"type": "string", "pattern": "^(ab){1,30}$"}', '"abab"'),
+)
 
 
 @dataclass(frozen=True)
@@ -65,9 +76,10 @@ def serve(
     except StructspecError as error:
         connection.send(("unusable", str(error)))
         return
-    # Only a warm-up: an engine that cannot do it fails on its tasks, where it counts.
-    with contextlib.suppress(Exception):
-        engine.compile(_WARM_UP, common)('{"a": 1}')
+    for schema, text in _WARM_UP:
+        # An engine that cannot do it fails on its tasks, where it counts.
+        with contextlib.suppress(Exception):
+            engine.compile(schema, common)(text)
     connection.send(("ready", engine.name, engine.version, tuple(engine.notes)))
     while True:
         try:

@@ -11,7 +11,7 @@ from automata_reference import Recogniser
 from structspec import ir
 from structspec.automata import network as network_module
 from structspec.automata.automaton import DEAD, Automaton, byte_costs
-from structspec.automata.costs import UNREACHABLE
+from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.network import build_network
 from structspec.automata.utf8 import utf8_sequences
 from structspec.errors import BudgetExceeded, UnsupportedFeature

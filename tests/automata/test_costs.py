@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from structspec import ir
 from structspec.automata import network as network_module
 from structspec.automata.automaton import DEAD, Automaton, byte_costs
-from structspec.automata.costs import UNREACHABLE, solve_costs
+from structspec.automata.costs import solve_costs
+from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.network import build_network
 
 SETTINGS = settings(

@@ -7,6 +7,7 @@ looked at. Keywords that the normal form cannot say exactly leave a `Refusal` in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -17,6 +18,7 @@ from structspec.automata.chardfa import CharDfa
 from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.algebra import ANYTHING, Form, intersect
 from structspec.frontends.jsonschema.arrays import ArrayShape, Count
+from structspec.frontends.jsonschema.evaluated import Evaluated, Kind
 from structspec.frontends.jsonschema.formats import format_of
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.intervals import LENGTHS
@@ -37,15 +39,7 @@ from structspec.frontends.jsonschema.strings import Doubts, StringShape
 from structspec.frontends.jsonschema.text_automata import pattern_dfa
 from structspec.frontends.jsonschema.values import form_of_values
 
-__all__ = ["depends_on_path", "own_form"]
-
-_IN_PLACE = frozenset(
-    (
-        *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
-        *("if", "then", "else", "dependentSchemas"),
-    )
-)
-
+__all__ = ["depends_on_path", "own_evaluated", "own_form"]
 
 # Schemas write the same few patterns again and again.
 _automaton_of = lru_cache(maxsize=512)(pattern_dfa)
@@ -56,6 +50,12 @@ def own_form(place: Place, atlas: Atlas, options: SchemaOptions) -> Form:
     if place.draft <= 7 and "$ref" in place.schema:
         return ANYTHING
     return _Reader(place, atlas, options).form()
+
+
+def own_evaluated(place: Place, atlas: Atlas, options: SchemaOptions, kind: Kind) -> Evaluated:
+    """The members or items that the schema's own keywords evaluate."""
+    reader = _Reader(place, atlas, options)
+    return reader.properties_seen() if kind == "objects" else reader.items_seen()
 
 
 def depends_on_path(place: Place, atlas: Atlas, keyword: str) -> bool:
@@ -135,7 +135,7 @@ class _Reader:
     def strings(self) -> Iterator[StringShape]:
         keywords = self.keywords
         low, high = keywords.get("minLength", 0), keywords.get("maxLength")
-        refusals = []
+        refusals: list[Refusal] = []
         pattern = None
         if "pattern" in keywords:
             pattern = self.pattern("pattern", keywords["pattern"], refusals)
@@ -217,17 +217,6 @@ class _Reader:
         if keywords.get("uniqueItems") is True:
             reason = "items that all differ, of which there are more than can be listed"
             unique.append(self.refusal("uniqueItems", reason))
-        if "unevaluatedItems" in keywords:
-            left = self.goal(keywords["unevaluatedItems"], "unevaluatedItems")
-            decided = "items" in keywords and (
-                draft == 2020 or not isinstance(items, list) or "additionalItems" in keywords
-            )
-            if left != TRUE and not decided:
-                if _IN_PLACE.isdisjoint(keywords) and "contains" not in keywords:
-                    rest = left
-                else:
-                    reason = "items that no keyword of a combinator evaluates"
-                    refusals.append(self.refusal("unevaluatedItems", reason))
         shape = ArrayShape(
             prefix,
             rest,
@@ -244,15 +233,6 @@ class _Reader:
         keywords = self.keywords
         additional = self.goal(keywords.get("additionalProperties", True), "additionalProperties")
         refusals = []
-        unevaluated = "unevaluatedProperties"
-        if unevaluated in keywords and "additionalProperties" not in keywords:
-            left = self.goal(keywords[unevaluated], unevaluated)
-            if left != TRUE:
-                if _IN_PLACE.isdisjoint(keywords):
-                    additional = left
-                else:
-                    reason = "properties that no keyword of a combinator evaluates"
-                    refusals.append(self.refusal(unevaluated, reason))
         patterns = self.patterns(additional, refusals)
         if refusals:
             # A refused shape stands for a superset, so keys that a pattern may match stay open.
@@ -279,6 +259,31 @@ class _Reader:
             met = [a.intersect(b) for a in shapes for b in condition]
             shapes = [both for both in met if not both.empty]
         yield from shapes
+
+    # Evaluation ----------------------------------------------------------------------------
+
+    def properties_seen(self) -> Evaluated:
+        keywords = self.keywords
+        every = "additionalProperties" in keywords
+        patterns = frozenset(
+            StringShape(pattern=pattern)
+            for text in keywords.get("patternProperties", {})
+            if (pattern := self.pattern("patternProperties", text, [])) is not None
+        )
+        names = frozenset(keywords.get("properties", {}))
+        return Evaluated(names, patterns, math.inf if every else 0)
+
+    def items_seen(self) -> Evaluated:
+        keywords = self.keywords
+        items = keywords.get("items")
+        listed = keywords.get("prefixItems") if self.place.draft == 2020 else items
+        every = "items" in keywords and not isinstance(items, list)
+        every = every or (isinstance(items, list) and "additionalItems" in keywords)
+        length = len(listed) if isinstance(listed, list) else 0
+        contained: frozenset[Goal] = frozenset()
+        if self.place.draft == 2020 and "contains" in keywords:
+            contained = frozenset({self.goal(keywords["contains"], "contains")})
+        return Evaluated(frozenset(), frozenset(), math.inf if every else length, contained)
 
     def conditions(self) -> Iterator[list[ObjectShape]]:
         """Each `dependentRequired`: the member is absent, or its companions are there too."""

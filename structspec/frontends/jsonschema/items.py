@@ -15,7 +15,7 @@ Cost: linear in the positions; with counts, states are the product of their limi
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, Protocol
 
@@ -103,11 +103,11 @@ class Explorer:
         if 0 not in useful:
             return ir.NOTHING
         kept = {state: index for index, state in enumerate(sorted(useful))}
-        edges = tuple(
+        rows = tuple(
             tuple((label, kept[target]) for label, target in self.edges[state] if target in kept)
             for state in kept
         )
-        return ir.Automaton(edges, frozenset(kept[state] for state in self.accepting))
+        return ir.Automaton(rows, frozenset(kept[state] for state in self.accepting))
 
 
 class Items:
@@ -119,29 +119,21 @@ class Items:
 
     def node(self, shape: ArrayShape) -> ir.Node:
         """The items of the arrays of a shape; `refusals` are the caller's business."""
-        if not shape.tracked:
-            return self._plain(shape)
-        for numbers, refusals in (
-            (shape.counts if len(shape.counts) > _MOST_COUNTS else (), None),
-            ((), shape.unique | shape.repeated),
-        ):
-            if numbers:
-                self.writer.refuse(count.refusal for count in numbers)
-                return self._plain(shape)
-            if refusals and (made := self._told_apart(shape)) is not None:
-                return made
-            if refusals:
-                self.writer.refuse(refusals)
-                shape = ArrayShape(
-                    shape.prefix, shape.rest, shape.minimum, shape.maximum, counts=shape.counts
-                )
-        if not shape.tracked:
-            return self._plain(shape)
-        made = self._explored(shape, [])
-        if made is None:
+        if len(shape.counts) > _MOST_COUNTS:
             self.writer.refuse(count.refusal for count in shape.counts)
-            return self._plain(shape)
-        return made
+            shape = replace(shape, counts=frozenset())
+        if shape.unique or shape.repeated:
+            made = self._told_apart(shape)
+            if made is not None:
+                return made
+            self.writer.refuse(shape.unique | shape.repeated)
+            shape = replace(shape, unique=frozenset(), repeated=frozenset())
+        if shape.counts:
+            made = self._explored(shape, [])
+            if made is not None:
+                return made
+            self.writer.refuse(count.refusal for count in shape.counts)
+        return self._plain(shape)
 
     # Positions -----------------------------------------------------------------------------
 
@@ -197,11 +189,7 @@ class Items:
         if values is None:
             if shape.repeated or not self._disjoint(shape):
                 return None
-            return self.node(
-                ArrayShape(
-                    shape.prefix, shape.rest, shape.minimum, shape.maximum, counts=shape.counts
-                )
-            )
+            return self.node(replace(shape, unique=frozenset()))
         writer = self.writer
         simple = not (shape.prefix or shape.counts or shape.repeated)
         if simple and not any(map(holds_object, values)):

@@ -33,7 +33,8 @@ from structspec.frontends.jsonschema.algebra import (
     union,
 )
 from structspec.frontends.jsonschema.arrays import ArrayShape
-from structspec.frontends.jsonschema.assertions import depends_on_path, own_form
+from structspec.frontends.jsonschema.assertions import depends_on_path, own_evaluated, own_form
+from structspec.frontends.jsonschema.evaluated import Evaluated, Kind, Tracer, trace_keywords
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.load import escape
 from structspec.frontends.jsonschema.objects import ObjectShape
@@ -173,20 +174,17 @@ class Normaliser:
         form = own_form(place, self.atlas, self.options)
         for keyword, goals in self._combinators(place):
             if keyword == "oneOf":
-                applied = self._exactly_one(goals, place)
+                applied = union(*self._one_each(goals, place))
             elif keyword == "not":
-                blame = Refusal("not", place.number, "the complement is not known exactly")
-                applied = complement(self.form(goals[0]), blame)
+                applied = complement(self.form(goals[0]), self._blame("not", place))
             elif keyword == "if":
-                blame = Refusal("if", place.number, "the complement of 'if' is not known exactly")
+                blame = self._blame("if", place)
                 condition, then, otherwise = map(self.form, goals)
                 applied = union(
                     intersect(condition, then), intersect(complement(condition, blame), otherwise)
                 )
             elif keyword.startswith("dependen"):
-                name = keyword.partition("/")[2]
-                absent = replace(ANYTHING, objects=(ObjectShape(((name, FALSE),)),))
-                present = Form(objects=(ObjectShape(required=(name,)),))
+                absent, present = _presence(keyword.partition("/")[2])
                 applied = union(absent, intersect(present, self.form(goals[0])))
             elif keyword == "anyOf":
                 applied = union(*map(self.form, goals))
@@ -195,11 +193,69 @@ class Normaliser:
                 for goal in goals:
                     applied = intersect(applied, self.form(goal))
             form = intersect(form, applied)
+        for kind in trace_keywords(place) if place.draft >= 2019 else ():
+            form = self._with_unevaluated(form, place, kind)
         return form
+
+    # Evaluation ----------------------------------------------------------------------------
+
+    def _with_unevaluated(self, form: Form, place: Place, kind: Kind) -> Form:
+        keyword = "unevaluatedProperties" if kind == "objects" else "unevaluatedItems"
+        left = self.atlas.goal(place.schema[keyword], place, "/" + keyword)
+        if left == TRUE or not getattr(form, kind):
+            return form
+        part = Tracer(self).left_over(place, kind, left)
+        others = replace(form, objects=()) if kind == "objects" else replace(form, arrays=())
+        return union(others, part)
+
+    def place_of(self, goal: Goal) -> Place | None:
+        """The one subschema that a goal is about; None if it is about several."""
+        if len(goal) != 1:
+            return None
+        (alternative,) = goal
+        if len(alternative) != 1:
+            return None
+        (number,) = alternative
+        return self.atlas.place(number) if number > 0 else None
+
+    def own_part(self, place: Place, kind: Kind) -> tuple[Form, Evaluated]:
+        """The form of the schema's own assertions, and what they evaluate."""
+        form = own_form(place, self.atlas, self.options)
+        return form, own_evaluated(place, self.atlas, self.options, kind)
+
+    def cases(self, place: Place) -> Iterator[list[list[tuple[Form, Goal]]]]:
+        """The alternatives of each combinator; see `evaluated.Combined`."""
+        for keyword, goals in self._combinators(place):
+            if keyword == "not":
+                yield [[(complement(self.form(goals[0]), self._blame("not", place)), TRUE)]]
+            elif keyword == "if":
+                outside = complement(self.form(goals[0]), self._blame("if", place))
+                yield [
+                    [(ANYTHING, goals[0]), (ANYTHING, goals[1])],
+                    [(outside, TRUE), (ANYTHING, goals[2])],
+                ]
+            elif keyword == "oneOf":
+                forms = self._one_each(goals, place)
+                yield [[(form, goal)] for form, goal in zip(forms, goals, strict=True)]
+            elif keyword.startswith("dependen"):
+                absent, present = _presence(keyword.partition("/")[2])
+                yield [[(absent, TRUE)], [(present, goals[0])]]
+            elif keyword == "anyOf":
+                yield [[(ANYTHING, goal)] for goal in goals]
+            else:
+                yield [[(ANYTHING, goal) for goal in goals]]
+        schema = place.schema
+        if place.draft >= 2019 and "if" in schema and not {"then", "else"} & schema.keys():
+            condition = self.atlas.goal(schema["if"], place, "/if")
+            yield [[(ANYTHING, TRUE)], [(ANYTHING, condition)]]
+
+    def _blame(self, keyword: str, place: Place) -> Refusal:
+        return Refusal(keyword, place.number, "the complement is not known exactly")
 
     # oneOf ---------------------------------------------------------------------------------
 
-    def _exactly_one(self, goals: list[Goal], place: Place) -> Form:
+    def _one_each(self, goals: list[Goal], place: Place) -> list[Form]:
+        """For each branch, the values that satisfy it and no other."""
         forms = [self.form(goal) for goal in goals]
         blame = Refusal(
             "oneOf", place.number, "whether two branches overlap cannot be decided exactly"
@@ -223,7 +279,7 @@ class Normaliser:
             for other in others:
                 form = intersect(form, beyond(other))
             results.append(form)
-        return union(*results)
+        return results
 
     def _disjoint(self, left: Form, right: Form) -> bool:
         """Whether no value is in both forms, as far as that is seen without deep search."""
@@ -275,6 +331,12 @@ class Normaliser:
         if shape.empty:
             return True
         return any(required and self._empty(goal, depth) for _, goal, required in shape.members())
+
+
+def _presence(name: str) -> tuple[Form, Form]:
+    """The values without a member `name`, and the objects with one."""
+    absent = replace(ANYTHING, objects=(ObjectShape(((name, FALSE),)),))
+    return absent, Form(objects=(ObjectShape(required=(name,)),))
 
 
 def _leading(place: Place) -> str:
