@@ -22,7 +22,11 @@ _spec.loader.exec_module(ir_reference)
 
 names = st.sampled_from(["a", "b", "c", "aa"])
 scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 6), st.sampled_from(["", "a", "ab", "é😀x", "b"])
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 6),
+    st.sampled_from([0.5, 1.5, -2.5, 4.25]),
+    st.sampled_from(["", "a", "ab", "é😀x", "b"]),
 )
 values = st.recursive(
     scalars,
@@ -42,7 +46,7 @@ def _keywords(schemas: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[An
         "const": values,
         "minimum": st.integers(-3, 5),
         "exclusiveMaximum": st.integers(-3, 7),
-        "multipleOf": st.integers(1, 3),
+        "multipleOf": st.sampled_from([1, 2, 3, 0.5, 1.5, 2.5]),
         "minLength": small,
         "maxLength": small,
         "pattern": patterns,

@@ -199,3 +199,36 @@ def test_multiples_beyond_the_budget_are_refused_not_dropped() -> None:
 def test_mutually_exclusive_bounds_leave_nothing() -> None:
     grammar = compile_numbers({"type": "number", "minimum": 2, "exclusiveMaximum": 2})
     assert grammar.rules[grammar.start] == ir.NOTHING
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": {"multipleOf": 0.5}},
+        {"type": "integer", "not": {"multipleOf": 3}},
+        {"multipleOf": 0.25, "not": {"multipleOf": 0.5}, "minimum": -3},
+        {"oneOf": [{"multipleOf": 2}, {"multipleOf": 3}]},
+    ],
+)
+def test_what_must_not_divide_is_decided_digit_by_digit(schema: Any) -> None:
+    grammar = compile_numbers(schema)
+    for thousandth in range(-6500, 13000, 125):
+        value = Fraction(thousandth, 1000)
+        text = format(Decimal(thousandth) / 1000, "f")
+        assert bool(ir_reference.accepts(grammar, text)) == _satisfies(schema, value), text
+        assert bool(ir_reference.accepts(grammar, text + ("0" if "." in text else ".0"))) == (
+            _satisfies(schema, value)
+        )
+    assert bool(ir_reference.accepts(grammar, "-0")) == _satisfies(schema, Fraction(0))
+
+
+def _satisfies(schema: Any, value: Fraction) -> bool:
+    if schema.get("type") == "integer" and value.denominator != 1:
+        return False
+    if "minimum" in schema and value < schema["minimum"]:
+        return False
+    if "multipleOf" in schema and (value / Fraction(str(schema["multipleOf"]))).denominator != 1:
+        return False
+    if "not" in schema and _satisfies(schema["not"], value):
+        return False
+    return "oneOf" not in schema or sum(_satisfies(sub, value) for sub in schema["oneOf"]) == 1

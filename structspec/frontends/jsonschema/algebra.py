@@ -120,8 +120,7 @@ def complement(form: Form, blame: Refusal) -> Form:
         (ALL_OBJECTS,)
     )  # fmt: skip
     for numbers in form.numbers:
-        outside = numbers.complement(blame)
-        result = intersect(result, _only(result, numbers=(outside,)))
+        result = intersect(result, _only(result, numbers=numbers.complement(blame)))
     for strings in form.strings:
         result = intersect(result, _only(result, strings=strings.complement(blame)))
     for arrays in form.arrays:

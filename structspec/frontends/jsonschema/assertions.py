@@ -19,7 +19,6 @@ from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.algebra import ANYTHING, Form, intersect
 from structspec.frontends.jsonschema.arrays import ArrayShape, Count
 from structspec.frontends.jsonschema.evaluated import Evaluated, Kind
-from structspec.frontends.jsonschema.formats import format_of
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.intervals import LENGTHS
 from structspec.frontends.jsonschema.intervals import intersect as intersect_intervals
@@ -33,13 +32,13 @@ from structspec.frontends.jsonschema.numbers import (
 )
 from structspec.frontends.jsonschema.objects import ObjectShape, cells_of
 from structspec.frontends.jsonschema.options import SchemaOptions
-from structspec.frontends.jsonschema.places import Atlas, Place
+from structspec.frontends.jsonschema.places import Atlas, Place, asserted_format
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import Doubts, StringShape
 from structspec.frontends.jsonschema.text_automata import pattern_dfa
 from structspec.frontends.jsonschema.values import form_of_values
 
-__all__ = ["depends_on_path", "own_evaluated", "own_form"]
+__all__ = ["own_evaluated", "own_form"]
 
 # Schemas write the same few patterns again and again.
 _automaton_of = lru_cache(maxsize=512)(pattern_dfa)
@@ -56,16 +55,6 @@ def own_evaluated(place: Place, atlas: Atlas, options: SchemaOptions, kind: Kind
     """The members or items that the schema's own keywords evaluate."""
     reader = _Reader(place, atlas, options)
     return reader.properties_seen() if kind == "objects" else reader.items_seen()
-
-
-def depends_on_path(place: Place, atlas: Atlas, keyword: str) -> bool:
-    """Whether a dynamic reference may mean something else than a plain `$ref` would."""
-    target = atlas.target(place, keyword).schema
-    if not isinstance(target, dict):
-        return False
-    if keyword == "$recursiveRef":
-        return target.get("$recursiveAnchor") is True
-    return bool(target.get("$dynamicAnchor") == place.schema[keyword].rpartition("#")[2])
 
 
 class _Reader:
@@ -103,12 +92,6 @@ class _Reader:
             form = intersect(form_of_values(self.keywords["enum"], self.atlas), form)
         if "const" in self.keywords:
             form = intersect(form_of_values([self.keywords["const"]], self.atlas), form)
-        for keyword in ("$dynamicRef", "$recursiveRef"):
-            if keyword in self.keywords and depends_on_path(self.place, self.atlas, keyword):
-                reason = "what it means depends on the path of evaluation"
-                form = intersect(
-                    form, replace(ANYTHING, refusals=frozenset({self.refusal(keyword, reason)}))
-                )
         return form
 
     # Per type ------------------------------------------------------------------------------
@@ -118,6 +101,8 @@ class _Reader:
         low, high = keywords.get("minimum"), keywords.get("maximum")
         above, below = keywords.get("exclusiveMinimum"), keywords.get("exclusiveMaximum")
         numbers = ALL_NUMBERS if fractions else ONLY_INTEGERS
+        if self.place.draft == 4 and not fractions:
+            numbers = replace(numbers, bare=True)
         if self.place.draft == 4:
             numbers = numbers.intersect(bounded(low, above is True, high, below is True))
         else:
@@ -141,7 +126,7 @@ class _Reader:
             pattern = self.pattern("pattern", keywords["pattern"], refusals)
         formats: Doubts = frozenset()
         if "format" in keywords and self.options.assert_formats:
-            kind = format_of(keywords["format"], self.place.draft)
+            kind = asserted_format(keywords["format"], self.place.draft)
             if kind is not None and kind.reason:
                 refusals.append(self.refusal("format", f"{kind.name!r}: {kind.reason}"))
             elif kind is not None and kind.exact:

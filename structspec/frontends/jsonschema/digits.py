@@ -126,18 +126,18 @@ class Digits:
         self,
         rules: dict[str, ir.Node],
         spelling: Literal["any", "canonical"],
-        zero_fractions: bool = True,
     ) -> None:
         self.rules = rules
         self.spelling = spelling
-        #: Whether ``1.0`` spells an integer (in draft 4 it does not).
-        self.zero_fractions = zero_fractions and spelling == "any"
+        #: Whether ``1.0`` spells an integer (in draft 4 it is none).
+        self.zero_fractions = spelling == "any"
         # Rules by body: tails such as "any digits" are the same for most bounds.
         self._bodies: dict[ir.Node, str] = {}
 
     def number_texts(self, numbers: NumberSet) -> ir.Node | None:
         """The texts of a set of numbers; None if its multiples would cost too many states."""
-        if not numbers.multiples:
+        self.zero_fractions = self.spelling == "any" and not numbers.bare
+        if not numbers.multiples and not numbers.others:
             if numbers.ints == INTEGERS and numbers.fracs == REALS:
                 return self._all_numbers()
             if numbers.ints == INTEGERS and not numbers.fracs:
@@ -183,7 +183,7 @@ class Digits:
         node = ir.Sequence((ir.Choice((ir.EPSILON, _MINUS)), _WHOLE, optional))
         return self._with_variant(node, _EXPONENT) if self.spelling == "any" else node
 
-    def _piece(self, piece: Piece, scale: tuple[int, int] | None) -> ir.Node | None:
+    def _piece(self, piece: Piece, scale: _Scale | None) -> ir.Node | None:
         texts: list[ir.Node] = []
         for negative in (False, True):
             reader = _reader(piece, negative, scale)
@@ -194,7 +194,8 @@ class Digits:
                 return None
             magnitude = _lower(_minimise(automaton), self.rules, self._bodies)
             texts.append(ir.sequence((_MINUS, magnitude)) if negative else magnitude)
-        if piece.holds_zero and self.spelling == "any":
+        holds_zero = piece.holds_zero and not (scale and scale.others)
+        if holds_zero and self.spelling == "any":
             zero: ir.Node = ir.Bytes(b"-0")
             if piece.kind == "any":
                 zero = ir.Sequence((zero, ir.Choice((ir.EPSILON, _DOT_ZEROS))))
@@ -205,15 +206,39 @@ class Digits:
         return node
 
 
-def _common(numbers: NumberSet) -> tuple[int, int] | None:
-    """(k, e): the common multiples are those of k / 10**e; None without multiples."""
-    if not numbers.multiples:
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Residues: the numbers are counted in units of 10**-`places`, modulo `modulus`.
+
+    `step` divides them (None: nothing has to), no one of `others` does.
+    """
+
+    modulus: int
+    places: int
+    step: int | None
+    others: tuple[int, ...]
+
+    def accepts(self, rest: int) -> bool:
+        """Whether a number with this residue is in the set."""
+        if self.step is not None and rest % self.step:
+            return False
+        return all(rest % other for other in self.others)
+
+
+def _common(numbers: NumberSet) -> _Scale | None:
+    """The residues that decide; None if nothing has to divide or not to divide the numbers."""
+    if not numbers.multiples and not numbers.others:
         return None
-    places = max(
-        -min(int(Decimal(multiple).as_tuple().exponent), 0) for multiple, _ in numbers.multiples
-    )
-    steps = [int(Fraction(multiple) * 10**places) for multiple, _ in numbers.multiples]
-    return math.lcm(*steps), places
+    both = [multiple for multiple, _ in (*numbers.multiples, *numbers.others)]
+    places = max(-min(_exponent(multiple), 0) for multiple in both)
+    units = [int(Fraction(multiple) * 10**places) for multiple in both]
+    known = len(numbers.multiples)
+    step = math.lcm(*units[:known]) if known else None
+    return _Scale(math.lcm(*units), places, step, tuple(units[known:]))
+
+
+def _exponent(value: Number) -> int:
+    return int(Decimal(value).as_tuple().exponent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +284,9 @@ def _sign(value: int) -> int:
     return (value > 0) - (value < 0)
 
 
+# The remainder of numbers that lie between two units, so that nothing divides them.
+_BETWEEN = -1
+
 _State: TypeAlias = tuple[str, int, int, int, bool, int]
 # phase ("start", "zero", "whole", "point", "fraction"), digits read in it, order with the low
 # bound, order with the high bound, whether a nonzero digit stands behind the point, remainder
@@ -271,7 +299,7 @@ class _Reader:
     low: _Bound
     high: _Bound | None
     kind: Kind
-    scale: tuple[int, int] | None
+    scale: _Scale | None
 
     def start(self) -> _State:
         return ("start", 0, 0, 0, False, 0)
@@ -288,12 +316,13 @@ class _Reader:
         if phase == "zero":
             return None
         if self.scale is not None:
-            step, places = self.scale
-            if phase in ("point", "fraction") and count >= places:
-                if symbol:
+            if phase in ("point", "fraction") and count >= self.scale.places:
+                if symbol and self.scale.step is not None:
                     return None
-            else:
-                rest = (rest * 10 + symbol) % step
+                if symbol:
+                    rest = _BETWEEN
+            elif rest != _BETWEEN:
+                rest = (rest * 10 + symbol) % self.scale.modulus
         if phase in ("start", "whole"):
             low = self.low.whole_step(count, low, symbol)
             high = -1 if self.high is None else self.high.whole_step(count, high, symbol)
@@ -320,7 +349,7 @@ class _Reader:
             longest = max(
                 len(self.low.fraction) if low == 0 else 0,
                 len(self.high.fraction) if self.high is not None and high == 0 else 0,
-                self.scale[1] if self.scale is not None else 0,
+                self.scale.places if self.scale is not None else 0,
                 1,
             )
             count = min(count, longest)
@@ -334,9 +363,9 @@ class _Reader:
             low = self.low.after_whole(count, low)
             high = -1 if self.high is None else self.high.after_whole(count, high)
             count = 0
-        if self.scale is not None:
-            step, places = self.scale
-            if rest * 10 ** (places - min(count, places)) % step:
+        if self.scale is not None and rest != _BETWEEN:
+            places = self.scale.places
+            if not self.scale.accepts(rest * 10 ** (places - min(count, places))):
                 return False
         low = self.low.final(count, low)
         if low < 0 or (low == 0 and self.low.open):
@@ -347,7 +376,7 @@ class _Reader:
         return high < 0 or (high == 0 and not self.high.open)
 
 
-def _reader(piece: Piece, negative: bool, scale: tuple[int, int] | None) -> _Reader | None:
+def _reader(piece: Piece, negative: bool, scale: _Scale | None) -> _Reader | None:
     """The reader of a piece's magnitudes on one side of zero; None if there are none."""
     low, low_open, high, high_open = piece.low, piece.low_open, piece.high, piece.high_open
     if negative:

@@ -116,9 +116,17 @@ class Items:
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
         self.comma = ir.sequence((_COMMA, writer.wide))
+        self._labels: dict[tuple[ir.Node, bool], ir.Node] = {}
+        self._known: dict[ArrayShape, ir.Node] = {}
 
     def node(self, shape: ArrayShape) -> ir.Node:
         """The items of the arrays of a shape; `refusals` are the caller's business."""
+        node = self._known.get(shape)
+        if node is None:
+            node = self._known[shape] = self._tracked(shape)
+        return node
+
+    def _tracked(self, shape: ArrayShape) -> ir.Node:
         if len(shape.counts) > _MOST_COUNTS:
             self.writer.refuse(count.refusal for count in shape.counts)
             shape = replace(shape, counts=frozenset())
@@ -256,7 +264,12 @@ class Items:
         item = self.writer.value(goal)
         if item == ir.NOTHING:
             return item
-        return ir.sequence((*((self.comma,) if index else ()), item, self.writer.gap))
+        key = (item, index > 0)
+        label = self._labels.get(key)
+        if label is None:
+            comma = (self.comma,) if index else ()
+            label = self._labels[key] = ir.sequence((*comma, item, self.writer.gap))
+        return label
 
     def _tallies(
         self, shape: ArrayShape, counts: list[Count], index: int, counted: tuple[int, ...]

@@ -28,7 +28,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 from jsonschema_specifications import REGISTRY
 from referencing import Specification
-from referencing._core import Resolver
+from referencing._core import Resolved, Resolver
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
@@ -41,6 +41,8 @@ __all__ = [
     "Target",
     "base_uri",
     "draft_of",
+    "dynamic_anchors",
+    "dynamic_target",
     "escape",
     "load",
     "plain",
@@ -88,7 +90,7 @@ class Document:
     def follow(self, reference: str, resolver: Resolver[Any], pointer: str, keyword: str) -> Target:
         """Resolve `reference` as found at `pointer`. Raises SchemaError if it leads nowhere."""
         try:
-            resolved = resolver.lookup(reference)
+            resolved = _look_up(resolver, reference)
         except (Unresolvable, LookupError, ValueError, TypeError, AttributeError) as error:
             remedy = (
                 "no such place in this document"
@@ -110,6 +112,60 @@ class Document:
                 f"'{keyword}' leads to a {kind}, not to a schema: {reference!r}", pointer=pointer
             )
         return Target(resolved.contents, resolved.resolver, place)
+
+
+def dynamic_target(
+    static: Target, resolver: Resolver[Any], reference: str, keyword: str, scope: tuple[str, ...]
+) -> Target:
+    """Where a dynamic reference leads, given where it leads statically and the dynamic scope.
+
+    `scope` holds the URIs of the resources entered on the way, the outermost first.
+    """
+    name = reference.rpartition("#")[2] if "#" in reference else ""
+    mark: tuple[str, Any] = ("$dynamicAnchor", name)
+    if keyword == "$recursiveRef":
+        mark, name = ("$recursiveAnchor", True), ""
+    if not isinstance(static.schema, dict) or static.schema.get(mark[0]) != mark[1]:
+        return static
+    for uri in scope:
+        try:
+            found = _look_up(resolver, f"{uri}#{name}")
+        except Unresolvable:
+            continue
+        schema = found.contents
+        if isinstance(schema, dict) and schema.get(mark[0]) == mark[1]:
+            return Target(schema, found.resolver, f"{uri}#{name}" if uri or name else "")
+    return static
+
+
+def dynamic_anchors(resolver: Resolver[Any]) -> bool:
+    """Whether the resource at the resolver's URI may hold dynamic anchors."""
+    try:
+        stack = [_look_up(resolver, "#").contents]
+    except Unresolvable:
+        return False
+    while stack:
+        top = stack.pop()
+        if isinstance(top, dict):
+            if "$dynamicAnchor" in top or top.get("$recursiveAnchor") is True:
+                return True
+            stack.extend(top.values())
+        elif isinstance(top, list):
+            stack.extend(top)
+    return False
+
+
+def _look_up(resolver: Resolver[Any], reference: str) -> Resolved[Any]:
+    """Resolve a reference statically.
+
+    A resolver remembers the way that led to it and lets dynamic anchors depend on that. A new one
+    at the target's own resource has come no way.
+    """
+    base = base_uri(resolver)
+    # Joining would lose bases such as URNs.
+    absolute = base.rstrip("#") + reference if reference.startswith("#") else None
+    uri, fragment = urldefrag(absolute or urljoin(base, reference))
+    return resolver._registry.resolver(uri).lookup("#" + fragment)
 
 
 def base_uri(resolver: Resolver[Any]) -> str:

@@ -52,7 +52,7 @@ class Lowering:
         self.rules: dict[str, ir.Node] = {}
         share = _text_size(atlas.document.root) > _SHARE_ABOVE
         self.spelling = Spelling(options.spelling, self.rules, share)
-        self.digits = Digits(self.rules, options.spelling, atlas.document.draft != 4)
+        self.digits = Digits(self.rules, options.spelling)
         self._values: dict[Goal, ir.Node] = {FALSE: ir.NOTHING}
         self._names: dict[Form, str] = {}
         self._leaves: dict[NumberSet | tuple[StringShape, ...], ir.Node] = {}
@@ -144,7 +144,7 @@ class Lowering:
             self.refuse(numbers.refusals)
             found = self.digits.number_texts(numbers)
             if found is None:
-                self.refuse(refusal for _, refusal in numbers.multiples)
+                self.refuse(refusal for _, refusal in numbers.multiples | numbers.others)
                 found = self.digits.number_texts(NumberSet(numbers.ints, numbers.fracs))
                 assert found is not None, "intervals without multiples cost few states"
             node = self._leaves[numbers] = self._shared("number", found)
@@ -156,8 +156,10 @@ class Lowering:
         if node is None:
             for shape in shapes:
                 self.refuse(shape.refusals)
-            texts = [string_texts(shape, self.spelling, self.rules) for shape in shapes]
-            node = self._leaves[shapes] = self._shared("string", ir.choice(texts))
+            texts = (string_texts(shape, self.spelling, self.rules) for shape in shapes)
+            # As rules before they are compared: an automaton may be large.
+            shared = [self._shared("string", text) for text in texts]
+            node = self._leaves[shapes] = self._shared("string", ir.choice(shared))
         return node
 
     def _shared(self, kind: str, node: ir.Node) -> ir.Node:
@@ -175,7 +177,7 @@ def _short(node: ir.Node) -> bool:
     while stack:
         top = stack.pop()
         size += 1
-        if size > _INLINE_TEXT or isinstance(top, ir.Repeat | ir.Chars):
+        if size > _INLINE_TEXT or isinstance(top, ir.Repeat | ir.Chars | ir.Automaton):
             return False
         if isinstance(top, ir.Bytes):
             size += len(top.value)

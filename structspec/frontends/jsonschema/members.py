@@ -32,6 +32,9 @@ _EVERY_STRING = (ALL_STRINGS,)
 
 Order = Literal["declared", "any"]
 
+#: A member as the first one, and behind another one.
+_Pair = tuple[ir.Node, ir.Node]
+
 
 class KeyWriter(Writer, Protocol):
     """What writes the values and the keys of objects."""
@@ -65,9 +68,16 @@ class MemberLists:
         self.writer = writer
         self.order: Order = order
         self.comma = ir.sequence((ir.Bytes(b","), writer.wide))
+        self._known: dict[ObjectShape, ir.Node] = {}
 
     def node(self, shape: ObjectShape) -> ir.Node:
         """The members of the objects of a shape; `refusals` are the caller's business."""
+        node = self._known.get(shape)
+        if node is None:
+            node = self._known[shape] = self._demanded(shape)
+        return node
+
+    def _demanded(self, shape: ObjectShape) -> ir.Node:
         names = self._names(shape.names)
         if len(shape.demands) > _MOST_DEMANDS:
             self.writer.refuse(demand.refusal for demand in shape.demands)
@@ -182,7 +192,7 @@ class MemberLists:
     ) -> ir.Node | None:
         """Members whose states are (written, met, count); None if there are too many."""
         writer = self.writer
-        named: list[tuple[ir.Node, bool]] = []
+        named: list[tuple[_Pair, bool]] = []
         for name, goal, required in self._named(shape, names):
             value = writer.value(goal)
             if value != ir.NOTHING:
@@ -210,26 +220,28 @@ class MemberLists:
             if limit is not None and count >= limit:
                 continue
             following = min(count + 1, top)
-            comma = (self.comma,) if count else ()
+            later = int(count > 0)
             for index, member in self._next_named(named, written):
                 then = written | {index} if self.order == "any" else index + 1
-                explorer.edge(number, ir.sequence((*comma, member)), (then, met, following))
+                explorer.edge(number, member[later], (then, met, following))
             if self.order == "declared":
                 if missing:
                     continue
                 written = len(named)
             for member, meets in opened:
-                if not meets <= met:
-                    explorer.edge(
-                        number, ir.sequence((*comma, member)), (written, met | meets, following)
-                    )
-                elif not meets:
-                    explorer.edge(number, ir.sequence((*comma, member)), (written, met, following))
-        return explorer.node()
+                if not meets or not meets <= met:
+                    explorer.edge(number, member[later], (written, met | meets, following))
+        node = explorer.node()
+        if isinstance(node, ir.Automaton):
+            # A rule of its own: comparing such nodes costs their size.
+            name = f"members-{len(writer.rules)}"
+            writer.rules[name] = node
+            node = ir.Rule(name)
+        return node
 
     def _next_named(
-        self, named: list[tuple[ir.Node, bool]], written: frozenset[int] | int
-    ) -> Iterator[tuple[int, ir.Node]]:
+        self, named: list[tuple[_Pair, bool]], written: frozenset[int] | int
+    ) -> Iterator[tuple[int, _Pair]]:
         if not isinstance(written, int):
             yield from ((i, member) for i, (member, _) in enumerate(named) if i not in written)
             return
@@ -241,7 +253,7 @@ class MemberLists:
 
     def _met_by_open(
         self, parts: list[_Part], declared: frozenset[str], demands: list[Demand]
-    ) -> list[tuple[ir.Node, frozenset[int]]]:
+    ) -> list[tuple[_Pair, frozenset[int]]]:
         """Kinds of open members, each with the demands that it is made to meet."""
         kinds = [(part.within(ALL_STRINGS, declared), frozenset[int]()) for part in parts]
         for index, demand in enumerate(demands):
@@ -259,8 +271,9 @@ class MemberLists:
                 members.append((self._member(key, value), meets))
         return members
 
-    def _member(self, key: ir.Node, value: ir.Node) -> ir.Node:
-        return ir.sequence((key, self._after_key(value)))
+    def _member(self, key: ir.Node, value: ir.Node) -> _Pair:
+        member = ir.sequence((key, self._after_key(value)))
+        return member, ir.sequence((self.comma, member))
 
 
 def _admit(names: tuple[StringShape, ...], name: str) -> bool:

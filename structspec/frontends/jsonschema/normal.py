@@ -33,7 +33,7 @@ from structspec.frontends.jsonschema.algebra import (
     union,
 )
 from structspec.frontends.jsonschema.arrays import ArrayShape
-from structspec.frontends.jsonschema.assertions import depends_on_path, own_evaluated, own_form
+from structspec.frontends.jsonschema.assertions import own_evaluated, own_form
 from structspec.frontends.jsonschema.evaluated import Evaluated, Kind, Tracer, trace_keywords
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.load import escape
@@ -47,6 +47,8 @@ __all__ = ["Normaliser"]
 # How deep emptiness is looked for when deciding whether branches of `oneOf` exclude each other.
 _PROBE_DEPTH = 6
 
+#: References whose target depends on the dynamic scope.
+_DYNAMIC: dict[int, tuple[str, ...]] = {2019: ("$recursiveRef",), 2020: ("$dynamicRef",)}
 
 _CIRCLE = (
     "the reference leads back to itself without passing through a property or an item, "
@@ -142,8 +144,9 @@ class Normaliser:
             yield "$ref", [atlas.reference_goal(place, "$ref")]
             if draft <= 7:
                 return
-        for keyword in _dynamic(place, atlas):
-            yield "$ref", [atlas.reference_goal(place, keyword)]
+        for keyword in _DYNAMIC.get(draft, ()):
+            if keyword in schema:
+                yield "$ref", [atlas.reference_goal(place, keyword)]
         for keyword in ("allOf", "anyOf", "oneOf"):
             if keyword in schema:
                 yield (
@@ -343,14 +346,3 @@ def _leading(place: Place) -> str:
     """The keyword that leads on from a subschema to others about the same value."""
     leading = ("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if")
     return next((keyword for keyword in leading if keyword in place.schema), "dependentSchemas")
-
-
-def _dynamic(place: Place, atlas: Atlas) -> Iterator[str]:
-    """Dynamic references that can only mean what a plain `$ref` would."""
-    for keyword, draft in (("$recursiveRef", 2019), ("$dynamicRef", 2020)):
-        if (
-            keyword in place.schema
-            and place.draft == draft
-            and not depends_on_path(place, atlas, keyword)
-        ):
-            yield keyword

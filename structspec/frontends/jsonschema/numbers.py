@@ -1,8 +1,8 @@
 """Sets of numbers: a union of intervals of integers and of non-integers.
 
 `NumberSet` keeps the integers and the non-integers of a set apart, so ``type: integer``, bounds and
-their complements are closed under and, or, not. `multiples` and `refusals` hold what intervals
-cannot say; a set with them is known only as a *superset* until `lower` decides.
+their complements are closed under and, or, not. `multiples` and `others` hold what has to divide
+them and what must not; `lower` decides whether that takes too many states.
 
 Invariants: intervals of non-integers have closed ends at integral values and are never degenerate,
 so equal sets are equal objects. All values are ints and Decimals; nothing is rounded.
@@ -55,6 +55,10 @@ class NumberSet:
     fracs: Intervals = REALS
     multiples: frozenset[tuple[int | Decimal, Refusal]] = frozenset()
     refusals: frozenset[Refusal] = frozenset()
+    #: What divides none of the numbers.
+    others: frozenset[tuple[int | Decimal, Refusal]] = frozenset()
+    #: Integers are written without a point: in draft 4, ``1.0`` is no integer.
+    bare: bool = False
 
     @property
     def empty(self) -> bool:
@@ -64,7 +68,7 @@ class NumberSet:
     @property
     def plain(self) -> bool:
         """Whether the intervals say everything."""
-        return not self.multiples and not self.refusals
+        return not (self.multiples or self.others or self.refusals or self.bare)
 
     def refined(self) -> NumberSet:
         """The same set with canonical intervals, and multiples decided where that is possible."""
@@ -74,24 +78,26 @@ class NumberSet:
             step = Fraction(multiple)
             if step.denominator == 1:
                 fracs = ()
+        others = self.others
         if not fracs:
-            # An integer is a multiple of n/d (in lowest terms) iff n divides it.
-            multiples = frozenset(
-                (n, refusal)
-                for multiple, refusal in multiples
-                if (n := Fraction(multiple).numerator) != 1
-            )
-            if multiples and count(ints) <= _ENUMERATED:
+            multiples, others = _for_integers(multiples), _for_integers(others)
+            if any(n == 1 for n, _ in others):
+                return _NONE
+            multiples = frozenset((n, refusal) for n, refusal in multiples if n != 1)
+            if (multiples or others) and count(ints) <= _ENUMERATED:
                 kept = (
                     (value, value + 1)
                     for low, high in ints
                     for value in range(low, high)
                     if all(value % int(n) == 0 for n, _ in multiples)
+                    and all(value % int(n) for n, _ in others)
                 )
-                ints, multiples = union(tuple(kept)), frozenset()
+                ints, multiples, others = union(tuple(kept)), frozenset(), frozenset()
         if not ints and not fracs:
             return _NONE
-        return NumberSet(ints, fracs, multiples, self.refusals)
+        if {multiple for multiple, _ in multiples} & {other for other, _ in others}:
+            return _NONE
+        return NumberSet(ints, fracs, multiples, self.refusals, others, self.bare)
 
     def intersect(self, other: NumberSet) -> NumberSet:
         """The numbers in both sets."""
@@ -100,17 +106,30 @@ class NumberSet:
             intersect(self.fracs, other.fracs),
             self.multiples | other.multiples,
             self.refusals | other.refusals,
+            self.others | other.others,
+            self.bare or other.bare,
         ).refined()
 
     def union(self, other: NumberSet) -> NumberSet:
         """The numbers in one of two plain sets."""
         return NumberSet(union(self.ints, other.ints), union(self.fracs, other.fracs)).refined()
 
-    def complement(self, blame: Refusal) -> NumberSet:
-        """The numbers outside; `blame` is what to refuse if that is not known."""
-        if not self.plain:
-            return replace(ALL_NUMBERS, refusals=self.refusals | {blame})
-        return NumberSet(complement(self.ints, INTEGERS), complement(self.fracs, REALS)).refined()
+    def complement(self, blame: Refusal) -> tuple[NumberSet, ...]:
+        """Sets that together are all numbers outside; `blame` is refused if they are not known."""
+        if self.refusals:
+            return (replace(ALL_NUMBERS, refusals=self.refusals | {blame}),)
+        beyond = NumberSet(complement(self.ints, INTEGERS), complement(self.fracs, REALS)).refined()
+        found = [] if beyond.empty else [beyond]
+        found += (NumberSet(others=frozenset({multiple})).refined() for multiple in self.multiples)
+        found += (NumberSet(multiples=frozenset({other})).refined() for other in self.others)
+        return tuple(found)
+
+
+def _for_integers(
+    multiples: frozenset[tuple[int | Decimal, Refusal]],
+) -> frozenset[tuple[int | Decimal, Refusal]]:
+    """The same for integers alone: one is a multiple of n/d in lowest terms iff n divides it."""
+    return frozenset((Fraction(multiple).numerator, refusal) for multiple, refusal in multiples)
 
 
 ALL_NUMBERS = NumberSet()

@@ -24,13 +24,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from referencing._core import Resolver
 from referencing.exceptions import Unresolvable
 
 from structspec.errors import SchemaError, UnsupportedFeature
-from structspec.frontends.jsonschema.formats import format_of
+from structspec.frontends.jsonschema.formats import Format, format_of
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
 from structspec.frontends.jsonschema.keywords import (
     Draft,
@@ -45,16 +45,24 @@ from structspec.frontends.jsonschema.load import (
     Target,
     base_uri,
     draft_of,
+    dynamic_anchors,
+    dynamic_target,
     escape,
     specification_of,
 )
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.report import Entry, Report, Status
 
-__all__ = ["Atlas", "Place"]
+__all__ = ["Atlas", "Place", "asserted_format"]
 
 _LOCATING = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+
+
+# Scopes grow by resources that have not been met before; a longer way is refused.
+_LONGEST_SCOPE = 64
+
+Scope: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,8 @@ class Place:
     resolver: Resolver[Any]
     draft: Draft
     pointer: str
+    #: The URIs of the resources with dynamic anchors entered on the way here, outermost first.
+    scope: Scope = ()
 
 
 class Atlas:
@@ -83,6 +93,7 @@ class Atlas:
         self._pointers: list[list[str]] = []
         self._entries: dict[tuple[str, str], Entry] = {}
         self._walked: set[str] = set()
+        self._dynamic: dict[str, bool] = {}
         self.walk(document.root, document.resolver, document.draft, "")
 
     # Interning -----------------------------------------------------------------------------
@@ -95,21 +106,39 @@ class Atlas:
         """The goal 'satisfies `schema`', a subschema written `path` below `parent`."""
         pointer = parent.pointer + path
         resolver, draft = _enter(schema, parent.resolver, parent.draft, pointer)
-        return self._goal(schema, resolver, draft, pointer)
+        scope = parent.scope
+        if resolver is not parent.resolver:
+            scope = self._entered(scope, resolver, pointer)
+        return self._goal(schema, resolver, draft, pointer, scope)
 
     def root_goal(self) -> Goal:
         """The goal of the whole document."""
         document = self.document
-        return self._goal(document.root, document.resolver, document.draft, "")
+        scope = self._entered((), document.resolver, "")
+        return self._goal(document.root, document.resolver, document.draft, "", scope)
 
-    def _goal(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str) -> Goal:
+    def _goal(
+        self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str, scope: Scope
+    ) -> Goal:
         if schema is True:
             return TRUE
         if schema is False:
             return FALSE
         if not any(_asserts(name, draft) for name in schema):
             return TRUE
-        return literal(self._intern(schema, resolver, draft, pointer))
+        return literal(self._intern(schema, resolver, draft, pointer, scope))
+
+    def _entered(self, scope: Scope, resolver: Resolver[Any], pointer: str) -> Scope:
+        """The dynamic scope after entering the resource of `resolver`."""
+        uri = base_uri(resolver).rstrip("#")
+        if uri not in self._dynamic:
+            self._dynamic[uri] = dynamic_anchors(resolver)
+        if uri in scope or not self._dynamic[uri]:
+            return scope
+        if len(scope) >= _LONGEST_SCOPE:
+            reason = f"more than {_LONGEST_SCOPE} resources on the way"
+            raise UnsupportedFeature("$dynamicRef", pointer, reason)
+        return (*scope, uri)
 
     def constant(self, value: Any) -> Goal:
         """The goal 'equals `value`'."""
@@ -122,12 +151,16 @@ class Atlas:
         target = self.target(place, keyword)
         draft = self._draft_there(target)
         self.walk(target.schema, target.resolver, draft, target.pointer)
-        return self._goal(target.schema, target.resolver, draft, target.pointer)
+        scope = self._entered(place.scope, target.resolver, target.pointer)
+        return self._goal(target.schema, target.resolver, draft, target.pointer, scope)
 
     def target(self, place: Place, keyword: str) -> Target:
         """Where the reference of `place` leads. Raises SchemaError if nowhere."""
         reference = place.schema[keyword]
-        return self.document.follow(reference, place.resolver, place.pointer, keyword)
+        target = self.document.follow(reference, place.resolver, place.pointer, keyword)
+        if keyword == "$ref":
+            return target
+        return dynamic_target(target, place.resolver, reference, keyword, place.scope)
 
     def _draft_there(self, target: Target) -> Draft:
         """The draft of a target: what it says itself, else what the root of its resource says."""
@@ -138,13 +171,15 @@ class Atlas:
         default = draft_of(root, self.document.draft, target.pointer)
         return draft_of(target.schema, default, target.pointer)
 
-    def _intern(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str) -> int:
+    def _intern(
+        self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str, scope: Scope = ()
+    ) -> int:
         content = self._content(schema)
-        context = base_uri(resolver) if self._locating[content] else None
+        context = (base_uri(resolver), scope) if self._locating[content] else None
         number = self._numbers.setdefault((content, context, draft), len(self.places) + 1)
         if number > len(self.places):
-            self.places.append(Place(number, schema, resolver, draft, pointer))
-            self._pointers.append([])
+            self.places.append(Place(number, schema, resolver, draft, pointer, scope))
+            self._pointers.append([pointer])
         return number
 
     def _content(self, value: Any) -> int:
@@ -247,7 +282,7 @@ class Atlas:
         if keyword.role != "assertion":
             status = "exact" if keyword.role == "core" else "annotation"
         elif name == "format":
-            known = format_of(value, draft)
+            known = asserted_format(value, draft)
             if not self.options.assert_formats:
                 status, note = "annotation", "formats are not asserted"
             elif known is None:
@@ -296,6 +331,15 @@ def _enter(
     if resource.id() is None:
         return resolver, draft
     return resolver.in_subresource(resource), draft_of(schema, draft, pointer)
+
+
+def asserted_format(name: str, draft: Draft) -> Format | None:
+    """What a format means in a draft; if it is younger, what the next draft says that knows it."""
+    for known in (4, 6, 7, 2019, 2020):
+        kind = format_of(name, known) if known >= draft else None
+        if kind is not None:
+            return kind
+    return None
 
 
 def _holds_number(value: Any) -> bool:
