@@ -11,7 +11,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full lint format clean
+.PHONY: help demo test test-full ratchet bench-tool-calls lint format clean
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -32,6 +32,12 @@ test: $(VENV)/.installed  ## the tests, under 15 minutes on 2 cores, no GPU
 
 test-full: $(VENV)/.installed  ## everything, including the long runs
 	$(BIN)/python -m pytest -q
+
+ratchet: $(VENV)/.installed  ## renew the committed baselines of the schema suites
+	$(BIN)/python -m structspec.suites.ratchet --update
+
+bench-tool-calls: $(VENV)/.installed  ## plain beside speculative decoding on 50 tool-calling tasks
+	$(BIN)/python -m structspec.bench.tool_calls --tasks 50 --json docs/results/tool_calls.json
 
 lint: $(VENV)/.installed  ## ruff and mypy
 	$(BIN)/ruff check .

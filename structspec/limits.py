@@ -22,7 +22,7 @@ class Limits:
     memory: bytes of one run-time cache (configurations, transitions and mask rows).
     """
 
-    time: float = 20.0
+    time: float = 10.0
     states: int = 400_000
     memory: int = 1 << 30
 

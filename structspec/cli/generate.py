@@ -43,6 +43,9 @@ def generate(
     verifier: Annotated[str, typer.Option(help="block or token.")] = "block",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads of torch; default: torch's choice.")
+    ] = None,
     key_order: Annotated[str, typer.Option(help="declared or any.")] = "declared",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress line.")] = False,
 ) -> None:
@@ -61,6 +64,10 @@ def generate(
         from structspec import api, models
 
         progress.say(f"loading {model}")
+        if threads is not None:
+            import torch
+
+            torch.set_num_threads(threads)
         loaded = models.load(model, device=device, dtype=dtype)
         progress.say("preparing masks")
         result = api.generate(

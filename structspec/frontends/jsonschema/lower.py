@@ -68,6 +68,8 @@ class Lowering:
         self.rules["root"] = ir.sequence((self.gap, root, self.gap))
         for name, form in self._queue:
             self.rules[name] = self._form(form)
+        if self.spelling.shortened:
+            self.atlas.narrow_strings("some strings are written without needless escapes")
         return prune(self.rules, "root")
 
     def _gaps(self) -> tuple[ir.Node, ir.Node]:

@@ -59,6 +59,8 @@ _LOCATING = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 
 
+_STRING_KEYWORDS = frozenset({"pattern", "format", "minLength", "maxLength", "patternProperties"})
+
 # Scopes grow by resources that have not been met before; a longer way is refused.
 _LONGEST_SCOPE = 64
 
@@ -315,6 +317,12 @@ class Atlas:
         """Report `keyword` as dropped at every occurrence of a subschema."""
         for pointer in self._pointers[number - 1]:
             self._enter_report(pointer, keyword, "widened", reason)
+
+    def narrow_strings(self, note: str) -> None:
+        """Report that strings with patterns, formats or lengths may have fewer spellings."""
+        for (pointer, keyword), entry in self._entries.items():
+            if keyword in _STRING_KEYWORDS and entry.status == "exact":
+                self._entries[pointer, keyword] = Entry(pointer, keyword, "narrowed", note)
 
     def report(self) -> Report:
         """The report as it stands."""

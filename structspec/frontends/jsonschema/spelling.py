@@ -59,6 +59,8 @@ class Spelling:
         self.any = spelling == "any"
         self.rules = rules
         self.share = share
+        #: Whether some strings have been written without the escapes that the policy allows.
+        self.shortened = False
         self._characters: dict[str, ir.Node] = {}
         self._canonical = {chr(code): text for code, text in _SHORT.items()}
         for code in range(0x20):

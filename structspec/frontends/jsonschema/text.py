@@ -1,7 +1,7 @@
 """Shapes of strings as nodes: finite lists, lengths, and all but a finite list.
 
 A finite list becomes a trie, so that common beginnings are written once. Patterns are written by
-`text_automata`.
+`text_automata`; large ones only in the canonical spelling, which `Spelling.shortened` tells.
 Strings with some excluded walk a trie of the excluded ones and, where they leave it, go on freely;
 the trie's depth is known at each node, so bounds on the length stay exact.
 """
@@ -22,6 +22,8 @@ __all__ = ["string_texts"]
 
 _QUOTE = ir.Bytes(b'"')
 _TRIE_FROM = 3
+# Other spellings of a character multiply states; automata above this size do without them.
+_MOST_ESCAPED = 2_000
 # A trie gets a rule at every so many branchings, so that nodes stay shallow.
 _BRANCHINGS = 8
 
@@ -39,12 +41,23 @@ def string_texts(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Nod
     if pattern is not None:
         if shape.excluded:
             pattern = pattern.difference(CharDfa.of_strings(shape.excluded))
-        content = text_automata.lower(pattern, shape.lengths, spelling)
+        content = _matching(pattern, shape.lengths, spelling)
     elif not shape.excluded:
         content = _free(spelling.character(), shape.lengths, 0)
     else:
         content = _outside(shape, spelling, rules)
     return ir.NOTHING if content == ir.NOTHING else ir.sequence((_QUOTE, content, _QUOTE))
+
+
+def _matching(pattern: CharDfa, lengths: Intervals, spelling: Spelling) -> ir.Node:
+    """The strings of an automaton; if it is large, only with the escapes that JSON demands."""
+    if len(pattern.rows) <= _MOST_ESCAPED:
+        content = text_automata.lower(pattern, lengths, spelling)
+        large = isinstance(content, ir.Automaton) and len(content.edges) > _MOST_ESCAPED
+        if not large or not spelling.any:
+            return content
+    spelling.shortened = spelling.shortened or spelling.any
+    return text_automata.lower(pattern, lengths, Spelling("canonical", spelling.rules))
 
 
 def _free(character: ir.Node, lengths: Intervals, read: int) -> ir.Node:
