@@ -179,7 +179,7 @@ class _Reader:
             prefix = tuple(self.goal(sub, first, str(i)) for i, sub in enumerate(listed))
             if draft != 2020:
                 rest = self.goal(keywords.get("additionalItems", True), "additionalItems")
-        refusals = []
+        refusals: list[Refusal] = []
         counts = []
         minimum, maximum = keywords.get("minItems", 0), keywords.get("maxItems")
         if "contains" in keywords:
@@ -217,7 +217,7 @@ class _Reader:
     def objects(self) -> Iterator[ObjectShape]:
         keywords = self.keywords
         additional = self.goal(keywords.get("additionalProperties", True), "additionalProperties")
-        refusals = []
+        refusals: list[Refusal] = []
         patterns = self.patterns(additional, refusals)
         if refusals:
             # A refused shape stands for a superset, so keys that a pattern may match stay open.
