@@ -123,7 +123,12 @@ def generate(
     grammar = _grammar(output_type, options)
     target = _model(model)
     settings = sampling or Sampling()
-    given: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    given: dict[str, Any] = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+    }
     settings = replace(settings, **{k: v for k, v in given.items() if v is not None})
     if seed is None and sampling is None:
         seed = -1  # fresh
@@ -304,6 +309,7 @@ class StructuredFunction(Generic[T]):
         self._model = model
 
     def __call__(self, *args: Any, **kwargs: Any) -> T:
+        """Generate and return the value."""
         return self.result(*args, **kwargs).value
 
     def result(self, *args: Any, **kwargs: Any) -> Result[T]:

@@ -144,9 +144,7 @@ class Members:
     maximum: int | None = None
 
 
-Node: TypeAlias = (
-    Bytes | Chars | Sequence | Choice | Repeat | Rule | Variant | Automaton | Members
-)
+Node: TypeAlias = Bytes | Chars | Sequence | Choice | Repeat | Rule | Variant | Automaton | Members
 
 EPSILON = Sequence(())
 NOTHING = Choice(())

@@ -1,8 +1,8 @@
 """Budgets for compiling and running.
 
-    >>> from structspec import Limits
-    >>> Limits(time=1.0).states
-    400000
+>>> from structspec import Limits
+>>> Limits(time=1.0).states
+400000
 """
 
 from __future__ import annotations

@@ -53,7 +53,6 @@ __all__ = ["History", "Sampling", "draft_law", "target_law"]
 _NUCLEUS_COLUMNS = 512
 
 
-
 @dataclass(frozen=True)
 class Sampling:
     """How to sample; None, 1.0 or 0.0 switch a setting off as the defaults do.

@@ -69,7 +69,7 @@ def test_a_regular_expression_gives_its_text(default_model):
 
 @pytest.mark.model
 def test_the_same_seed_gives_the_same_text_and_reports_it(default_model):
-    arguments = dict(output_type={"type": "string", "maxLength": 30}, max_tokens=24)
+    arguments = {"output_type": {"type": "string", "maxLength": 30}, "max_tokens": 24}
     first = structspec.generate(default_model, PROMPT, **arguments)
     again = structspec.generate(default_model, PROMPT, **arguments, seed=first.seed)
     assert first.tokens == again.tokens

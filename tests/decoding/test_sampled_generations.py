@@ -110,9 +110,7 @@ def test_a_sampled_text_is_complete_and_valid(default_model, index):
 def test_two_hundred_sampled_texts_are_complete_and_valid(default_model, capsys):
     reasons: dict[str, int] = {}
     for seed, (schema, budget, prompt) in enumerate(CASES):
-        result = generate_and_check(
-            default_model, SCHEMAS[schema], budget, PROMPTS[prompt], seed
-        )
+        result = generate_and_check(default_model, SCHEMAS[schema], budget, PROMPTS[prompt], seed)
         reasons[result.finish_reason] = reasons.get(result.finish_reason, 0) + 1
     with capsys.disabled():
         print(f"\n{len(CASES)} of {len(CASES)} complete and valid: {reasons}")
