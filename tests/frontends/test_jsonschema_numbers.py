@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import structspec
 from structspec import ir
 from structspec.errors import UnsupportedFeature
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema
@@ -232,3 +233,12 @@ def _satisfies(schema: Any, value: Fraction) -> bool:
     if "not" in schema and _satisfies(schema["not"], value):
         return False
     return "oneOf" not in schema or sum(_satisfies(sub, value) for sub in schema["oneOf"]) == 1
+
+
+@pytest.mark.parametrize("keyword", ["minimum", "exclusiveMinimum"])
+def test_negative_bounds_longer_than_the_decimal_context_are_exact(keyword: str) -> None:
+    bound = "-0.12345678901234567890123456789012345"
+    grammar = structspec.compile(f'{{"{keyword}": {bound}}}')
+    assert grammar.accepts(bound) == (keyword == "minimum")
+    assert not grammar.accepts(bound + "1")
+    assert grammar.accepts(bound[:-1])

@@ -376,12 +376,17 @@ class _Reader:
         return high < 0 or (high == 0 and not self.high.open)
 
 
+def _negated(value: int | Decimal | None) -> int | Decimal | None:
+    # Unary minus on a Decimal rounds to the precision of the current context.
+    return value.copy_negate() if isinstance(value, Decimal) else None if value is None else -value
+
+
 def _reader(piece: Piece, negative: bool, scale: _Scale | None) -> _Reader | None:
     """The reader of a piece's magnitudes on one side of zero; None if there are none."""
     low, low_open, high, high_open = piece.low, piece.low_open, piece.high, piece.high_open
     if negative:
         low, low_open, high, high_open = (
-            None if high is None else -high, high_open, None if low is None else -low, low_open
+            _negated(high), high_open, _negated(low), low_open
         )  # fmt: skip
         if low is None or low <= 0:
             low, low_open = 0, True  # -0 is a spelling of zero and handled apart
