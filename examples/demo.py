@@ -43,7 +43,7 @@ class Folder(BaseModel):
     """A recursive tree."""
 
     name: Annotated[str, Field(max_length=20)]
-    folders: Annotated[list[Folder], Field(max_length=3)] = []
+    folders: Annotated[list[Folder], Field(max_length=3)]
 
 
 class Mood(Enum):
@@ -101,21 +101,23 @@ TASKS: list[tuple[str, str, Any]] = [
     ),
     (
         "recursive tree",
-        "As JSON, a project folder called app that contains the folders src, tests and docs; "
-        "src contains core and utils.",
+        'Write this folder tree as JSON, each folder as {"name": ..., "folders": [...]}, an empty '
+        "list where there is nothing inside: app contains src and docs. src contains core.",
         Folder,
     ),
     (
         "enums and bounded numbers",
-        "Judge this film review as JSON (mood, stars from 1 to 5, confidence from 0 to 1, "
-        "recommended): 'A bright, funny film that I would happily watch again.'",
+        "As JSON with mood (calm, tense or cheerful), stars (1 to 5), confidence (0 to 1) and "
+        "recommended (true or false): the viewer is cheerful, gives 5 stars, is sure about it and "
+        "recommends the film.",
         Review,
     ),
     (
         "list of tool calls",
-        "Call the tools get_weather(city, unit) and set_timer(minutes, label) as a JSON list: "
-        "What is the weather in Oslo in celsius? Also set a timer of 25 minutes labelled pasta.",
-        Annotated[list[WeatherCall | TimerCall], Field(min_length=1, max_length=3)],
+        "Write the tool calls as a JSON list. Tools: get_weather(city, unit), set_timer(minutes, "
+        "label). First get the weather in Oslo in celsius, then set a timer of 25 minutes with "
+        "the label pasta.",
+        Annotated[list[WeatherCall | TimerCall], Field(min_length=2, max_length=3)],
     ),
     (
         "union",
@@ -143,9 +145,9 @@ def main() -> int:
     ):
         model = structspec.load(arguments.model)
     console.print(f"{model.name} loaded in {time.perf_counter() - started:.1f} s")
-    table = Table(
-        "schema", "valid", "tokens", "forwards", "tokens/forward", "accepted/drafted", "s"
-    )
+    table = Table("schema", "valid", "tokens", "target\nforwards", "tokens per\nforward")
+    table.add_column("accepted\n/ drafted")
+    table.add_column("s")
     failures = 0
     for title, prompt, output_type in TASKS:
         with console.status(f"{title} (compiling the kernels the first time) …"):
