@@ -25,6 +25,7 @@ import typing
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from structspec.errors import MissingExtra, PromptError, SchemaError, ValueRejected
@@ -101,11 +102,16 @@ def generate(
         or a draft source. The law of the output does not depend on it.
     verifier: "block" or "token"; temperature 0 is verified greedily.
     max_tokens: the text is complete within this many tokens, or refused before the first one.
+        None: 1,024, or what the context window leaves.
     sampling: all sampling settings; temperature, top_k, top_p, min_p override single ones.
         Without any of them: temperature 1.
-    seed: an int for reproducible output; None draws a fresh one (`Result.seed` tells it).
-    stop: strings that end the text where it is complete.
-    continue_final_message: continue the last message (a prefilled answer) instead of a new turn.
+    seed: an int from 0 on for reproducible output; None takes that of `sampling` if given, else
+        draws a fresh one (`Result.seed` tells it).
+    stop: strings that end the text at the first token behind them where it is complete; nothing
+        is cut off.
+    continue_final_message: write behind the last message instead of opening a new turn. The
+        answer is still a whole value: a message that already holds its beginning is not part
+        of it.
     tools, template_arguments: passed to the chat template.
     on_token: called with (id, bytes) for every token as soon as it is certain.
     options: any option of `structspec.compile`; spelling and whitespace default to "canonical"
@@ -130,6 +136,8 @@ def generate(
         "min_p": min_p,
     }
     settings = replace(settings, **{k: v for k, v in given.items() if v is not None})
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+        raise ValueError(f"seed must be an int from 0 on, or None for a fresh one, not {seed!r}")
     if seed is None and sampling is None:
         seed = -1  # fresh
     encoded = encode_prompt(
@@ -167,8 +175,11 @@ def _value(grammar: Grammar, text: str, result: Result[Any]) -> Any:
     spec = grammar.spec
     if spec is None:
         return text
-    data = json.loads(text)
-    if grammar.report.with_status("widened"):
+    repeated: list[str] = []
+    data = json.loads(text, object_pairs_hook=functools.partial(_distinct, repeated))
+    # Two things that a grammar does not express: keywords dropped on request, and that a text
+    # which repeats an undeclared key has fewer members than it seems.
+    if grammar.report.with_status("widened") or repeated:
         import jsonschema
 
         error = jsonschema.exceptions.best_match(
@@ -176,8 +187,9 @@ def _value(grammar: Grammar, text: str, result: Result[Any]) -> Any:
         )
         if error is not None:
             raise ValueRejected(
-                f"the value breaks a keyword that was compiled loosely "
-                f"(on_unsupported='widen'): {error.message} at '{error.json_path}'",
+                "the finished value breaks a keyword "
+                + (f"(the key {repeated[0]!r} is repeated)" if repeated else "compiled loosely")
+                + f": {error.message} at '{error.json_path}'",
                 text=text,
                 result=replace(result, value=data),
             )
@@ -191,7 +203,25 @@ def _value(grammar: Grammar, text: str, result: Result[Any]) -> Any:
         ) from error
 
 
+def _distinct(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for key, item in pairs:
+        if key in value:
+            repeated.append(key)
+        value[key] = item
+    return value
+
+
 def _as_messages(model: Model, prompt: Any, chat: bool | None) -> Any:
+    if isinstance(prompt, str) and not prompt.strip():
+        raise PromptError("the prompt is empty; say what to write")
+    if isinstance(prompt, str):
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            raise PromptError(
+                f"the prompt holds half of a surrogate pair at position {error.start}"
+            ) from error
     if not isinstance(prompt, str):
         if chat is not None:
             raise PromptError("chat= says how to read a text prompt; this prompt is not a text")
@@ -294,7 +324,7 @@ class StructuredSpec:
 
         environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
         try:
-            return environment.from_string(self.template).render(**arguments)
+            return environment.from_string(self.template).render(dict(arguments))
         except TemplateError as error:
             raise PromptError(f"the docstring of {self.name}() as a template: {error}") from error
 
@@ -307,6 +337,10 @@ class StructuredFunction(Generic[T]):
         self.spec = spec
         self._signature = inspect.signature(function)
         self._model = model
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Bind to an instance, so that methods can be decorated."""
+        return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> T:
         """Generate and return the value."""

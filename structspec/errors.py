@@ -85,17 +85,26 @@ class UnsupportedFeature(StructspecError):
 
 
 class BudgetExceeded(StructspecError):
-    """A compile or a run would pass one of the limits in `structspec.Limits`."""
+    """A compile or a run would pass a limit.
 
-    def __init__(self, what: str, limit: float, needed: float | None = None) -> None:
+    `adjustable` limits are those of `structspec.Limits`; the others are built in.
+    """
+
+    def __init__(
+        self, what: str, limit: float, needed: float | None = None, *, adjustable: bool = False
+    ) -> None:
         self.what = what
         self.limit = limit
         self.needed = needed
-        need = "" if needed is None else f" (needs {needed:g} or more)"
-        super().__init__(
-            f"the budget for {what} is {limit:g}{need}; raise it with "
-            f"structspec.Limits({what}=...) or simplify the schema"
+        self.adjustable = adjustable
+        need = "" if needed is None else f" (needs {needed:,g} or more)"
+        advice = (
+            f"raise it with structspec.Limits({what}=...) or simplify the schema"
+            if adjustable
+            else "this limit is built in; simplify the schema (long length bounds beside a pattern "
+            "or format, and combinators of large objects, take most)"
         )
+        super().__init__(f"the budget for {what} is {limit:,g}{need}; {advice}")
 
 
 class Unsatisfiable(StructspecError):

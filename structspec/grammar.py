@@ -81,8 +81,15 @@ class Grammar:
                 self._automaton = Automaton(self.network, byte_costs(self.network), self.limits)
             return self._automaton
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no text at all belongs to the language."""
+        return self.automaton.start == DEAD
+
     def accepts(self, text: str | bytes) -> bool:
         """Whether the whole text belongs to the language."""
+        if not isinstance(text, str | bytes | bytearray | memoryview):
+            raise TypeError(f"accepts() takes str or bytes, not {type(text).__name__}")
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
         automaton = self.automaton
         if automaton.start == DEAD:
@@ -166,6 +173,8 @@ def compile(  # the surface's name: structspec.compile
         raise SchemaError(f"syntax={syntax!r} is not one of {', '.join(_SYNTAXES)}")
     if start is not None:
         raise SchemaError(f"start={start!r}: only grammars have a start rule, not {syntax}")
+    if limits is not None and not isinstance(limits, Limits):
+        raise SchemaError(f"limits must be structspec.Limits(...), not {type(limits).__name__}")
     limits = limits or Limits()
     if syntax == "regex":
         if not isinstance(source, str):

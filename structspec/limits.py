@@ -37,7 +37,7 @@ class Stopwatch:
     def check(self, states: int = 0) -> None:
         """Raise `BudgetExceeded` if the time is up or `states` is above the limit."""
         if states > self._limits.states:
-            raise BudgetExceeded("states", self._limits.states, states)
+            raise BudgetExceeded("states", self._limits.states, states, adjustable=True)
         spent = time.perf_counter() - self._start
         if spent > self._limits.time:
-            raise BudgetExceeded("time", self._limits.time)
+            raise BudgetExceeded("time", self._limits.time, adjustable=True)

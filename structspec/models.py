@@ -218,7 +218,7 @@ def load(
         dtype = torch.float32 if kind == "cpu" else "auto"
     if isinstance(dtype, str) and dtype != "auto":
         named = getattr(torch, dtype, None)
-        if not isinstance(named, torch.dtype):
+        if not isinstance(named, torch.dtype) or not named.is_floating_point:
             raise ModelError(f"dtype {dtype!r} is unknown; use 'float32', 'bfloat16' or 'float16'")
         dtype = named
     with _no_progress_bars(transformers):

@@ -153,7 +153,7 @@ class Automaton:
                 memory.put(slot, np.zeros(size, np.int32))
                 rehash(memory.header, which)
         if memory.n_bytes > self.limits.memory:
-            raise BudgetExceeded("memory", self.limits.memory, memory.n_bytes)
+            raise BudgetExceeded("memory", self.limits.memory, memory.n_bytes, adjustable=True)
 
     def _capacity(self, counter: Count) -> int:
         slot = {

@@ -23,19 +23,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from structspec import ir
 from structspec.automata.assembly import BuiltMembers, BuiltRule, assemble
 from structspec.automata.dfa import Determiniser, Dfa
 from structspec.automata.nfa import FragmentBuilder, Nfa, Operation
 from structspec.automata.tables import LOOP_BODY, MEMBER_KEY, MEMBER_VALUE, PLAIN, Network
-from structspec.errors import UnsupportedFeature
+from structspec.errors import BudgetExceeded, UnsupportedFeature
 from structspec.limits import Limits, Stopwatch
 
 # A rule up to this many byte edges is copied into its callers, a counted repeat up to this many
 # is written out: cheaper than pushing and popping a frame.
 _INLINE_WEIGHT = 48
 _EXPAND_WEIGHT = 96
+# Python frames that walking a grammar may nest.
+_MOST_FRAMES = 50_000
 # Registers and costs are 32-bit. No text holds more copies than this (the memory of a cache ends
 # far earlier), so a higher upper limit is none.
 _MOST_COPIES = 1 << 27
@@ -46,7 +49,7 @@ def _deep_recursion() -> Iterator[None]:
     # Nested grammar nodes are walked recursively; Python frames of pure Python code cost no C
     # stack, so a higher limit is safe. Front ends bound the nesting.
     old = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(old, 50_000))
+    sys.setrecursionlimit(max(old, _MOST_FRAMES))
     try:
         yield
     finally:
@@ -58,8 +61,11 @@ def build_network(grammar: ir.GrammarIR, limits: Limits | None = None) -> Networ
 
     Raises `UnsupportedFeature` for left recursion and `BudgetExceeded` past a limit.
     """
-    with _deep_recursion():
-        return _Builder(grammar, Stopwatch(limits or Limits())).build()
+    try:
+        with _deep_recursion():
+            return _Builder(grammar, Stopwatch(limits or Limits())).build()
+    except RecursionError as error:
+        raise BudgetExceeded("nesting", _MOST_FRAMES) from error
 
 
 class _Builder:
@@ -247,6 +253,10 @@ class _Builder:
         return BuiltRule(dfa, entry, LOOP_BODY, len(self._loops) - 1, kinds)
 
     def _members_rule(self, node: ir.Members) -> BuiltRule:
+        if node.minimum > _MOST_COPIES:
+            raise BudgetExceeded("states", _MOST_COPIES, node.minimum)
+        if node.maximum is not None and node.maximum > _MOST_COPIES:
+            node = replace(node, maximum=None)
         nfa = Nfa()
         key, separator, value_end, final = (nfa.state() for _ in range(4))
         index = len(self._members)

@@ -79,7 +79,7 @@ def explain(
             )
         )
     else:
-        _print(entries, built, seconds)
+        _print(entries, built, seconds, grammar is not None and grammar.is_empty)
     if refusal is not None:
         raise refusal
 
@@ -123,7 +123,12 @@ def _refusal(error: UnsupportedFeature | BudgetExceeded | None) -> dict[str, Any
     return None
 
 
-def _print(entries: list[dict[str, str]], built: dict[str, int] | None, seconds: float) -> None:
+def _print(
+    entries: list[dict[str, str]],
+    built: dict[str, int] | None,
+    seconds: float,
+    empty: bool,
+) -> None:
     rows = [("status", "keyword", "pointer", "note")]
     rows += [(e["status"], e["keyword"], e["pointer"] or "(root)", e["note"]) for e in entries]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
@@ -137,11 +142,13 @@ def _print(entries: list[dict[str, str]], built: dict[str, int] | None, seconds:
         return
     size = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in built.items())
     typer.echo(f"{size}; compiled in {1000 * seconds:.1f} ms")
+    if empty:
+        typer.echo("no text satisfies the schema: its language is empty")
 
 
 def _read(path: Path) -> str:
     try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise SchemaError(f"cannot read the schema file '{path}': {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -32,12 +32,15 @@ def generate(
         bool, typer.Option("--json", help="Print value, text, tokens and statistics as JSON.")
     ] = False,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="The text is complete within this many tokens.")
+        int | None,
+        typer.Option(min=1, help="The text is complete within this many tokens; default 1024."),
     ] = None,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="0 picks the likeliest token each time.")
     ] = 0.0,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling threshold.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="Nucleus sampling threshold.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Repeats a sampled answer.")] = 0,
     draft: Annotated[str, typer.Option(help="auto, forced, lookup or none.")] = "auto",
     verifier: Annotated[str, typer.Option(help="block or token.")] = "block",
@@ -124,7 +127,7 @@ def _read(path: Path, what: str) -> str:
     try:
         if str(path) == "-":
             return sys.stdin.read()
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise kind(f"cannot read the {what} file '{path}': {error.strerror}") from error
     except UnicodeDecodeError as error:

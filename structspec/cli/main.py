@@ -30,6 +30,9 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("structspec: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+    except ValueError as error:  # arguments out of range
+        print(f"structspec: error: {error}", file=sys.stderr)
+        raise SystemExit(BAD_INPUT) from None
     except Exception as error:
         code = getattr(error, "exit_code", None)  # click's and typer's own errors
         if code is None:

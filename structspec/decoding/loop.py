@@ -58,6 +58,7 @@ from structspec.errors import (
     TokenBudgetError,
     VocabularyError,
 )
+from structspec.kernels.unpack_masks import unpack_masks
 from structspec.models import Model
 from structspec.verification.randomness import Randomness
 from structspec.verification.registry import verifier as find_verifier
@@ -159,6 +160,7 @@ class _Run:
         self.on_token = on_token
         self.stops = stops
         self.stop_seen = False
+        self.shaped = False  # whether the budget kept the model from its likeliest token
         self.prompt_length = len(prompt)
         self.context = list(prompt)
         self.pending = list(prompt)  # committed ids that the cache lacks
@@ -206,6 +208,8 @@ class _Run:
             elif only is None:
                 return True
             else:
+                if not self.shaped:  # was it the grammar, or the budget, that left one?
+                    self.shaped = single_token(self.constraint.mask(self.state)) is None
                 self.stats.forced += 1
                 self.pending.append(only)
                 self._commit(only, int(self.constraint.advance(self.state, only)))
@@ -219,8 +223,12 @@ class _Run:
                 f"left, after {len(self.context) - self.prompt_length} tokens"
             )
         # the budget ended the text if without it there would have been more to say
-        more = self.left == 0 and bool((self.constraint.mask(self.state) & self.not_ends).any())
-        self.finished = "length" if more else "stop"
+        if self.left == 0 and (self.constraint.mask(self.state) & self.not_ends).any():
+            self.shaped = True
+        self.finished = self._ended()
+
+    def _ended(self) -> FinishReason:
+        return "length" if self.shaped else "stop"
 
     def _step(self) -> None:
         """One round: draft, forward, verify, commit."""
@@ -239,6 +247,9 @@ class _Run:
         self.pending = []
         with self._timed("verify_time"):
             accepted, token = self._judge(logits, draft, last)
+            if not self.shaped:
+                states = [self.state, *draft.states][: accepted + 1]
+                self.shaped = self._budget_shapes(logits, states, [*draft.masks, last])
             self.target.crop(length - accepted)
         self.stats.steps += 1
         self.stats.drafted += length
@@ -247,17 +258,33 @@ class _Run:
             self.drafter.observe(draft, accepted)
         for i in range(accepted):
             if draft.tokens[i] in self.ends:
-                self.finished = "stop"
+                self.finished = self._ended()
             else:
                 self.stats.forced += single_token(draft.masks[i]) is not None
                 self._commit(draft.tokens[i], draft.states[i])
             if self.finished is not None:
                 return
         if token in self.ends:
-            self.finished = "stop"
+            self.finished = self._ended()
         else:
             self.pending = [token]
             self._commit(token, int(self.constraint.advance(self.state, token)))
+
+    def _budget_shapes(
+        self, logits: torch.Tensor, states: Sequence[int], masks: Sequence[Mask]
+    ) -> bool:
+        """Whether the budget left out the likeliest token that the grammar allows, in any row."""
+        for i, (state, mask) in enumerate(zip(states, masks, strict=False)):
+            if i and self.constraint.accepting(state) and self.left <= i:
+                continue  # ended by an end token: nothing was written from here
+            full = self.constraint.mask(state)
+            if full is mask or np.array_equal(full, mask):
+                continue
+            legal = unpack_masks(full[None], logits.shape[1], logits.device)[0]
+            best = int(logits[i].masked_fill(~legal, -torch.inf).argmax())
+            if not (int(mask[best >> 5]) >> (best & 31)) & 1:
+                return True
+        return False
 
     def _propose(self) -> Draft:
         if self.drafter is None:

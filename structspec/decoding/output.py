@@ -22,7 +22,8 @@ FinishReason: TypeAlias = Literal["stop", "stop_string", "length", "error"]
 """Why decoding ended.
 
 "stop": an end token, or nothing else was legal. "stop_string": a stop string was written.
-"length": the text is complete and the budget is used up. "error": only in partial outputs.
+"length": the text is complete, but somewhere the token budget kept the model from its likeliest
+token. "error": only in partial outputs.
 """
 
 

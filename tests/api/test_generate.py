@@ -176,3 +176,33 @@ def test_bad_arguments_are_typed_errors(default_model):
         structspec.generate(
             default_model, PROMPT, structspec.compile({"type": "integer"}), spelling="any"
         )
+
+
+@pytest.mark.model
+def test_finish_reason_tells_whether_the_budget_shaped_the_text(default_model):
+    story = {"type": "object", "properties": {"s": {"type": "string"}}, "required": ["s"]}
+    prompt = "Write a long story about the sea as JSON."
+    short = structspec.generate(default_model, prompt, story, max_tokens=12, temperature=0)
+    assert short.finish_reason == "length" and isinstance(short.value["s"], str)
+    free = structspec.generate(default_model, prompt, Colour, max_tokens=40, temperature=0)
+    assert free.finish_reason == "stop"
+
+
+@pytest.mark.model
+def test_bad_seeds_and_prompts_are_refused_before_the_model_runs(default_model):
+    for seed in (-1, 1.5, "x", True):
+        with pytest.raises(ValueError, match="seed"):
+            structspec.generate(default_model, PROMPT, int, seed=seed)
+    for prompt in ("", "  \n", "\ud800"):
+        with pytest.raises(structspec.PromptError):
+            structspec.generate(default_model, prompt, int)
+
+
+@pytest.mark.model
+def test_a_decorated_method_gets_its_instance(default_model):
+    class Painter:
+        @structspec.structured(default_model, temperature=0)
+        def colour(self, thing: str) -> Colour:
+            """The colour of {{ thing }} as JSON."""
+
+    assert isinstance(Painter().colour("a leaf"), Colour)

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from structspec.errors import UnsupportedFeature
 from structspec.frontends.jsonschema.load import load
 from structspec.frontends.jsonschema.lower import Lowering
-from structspec.frontends.jsonschema.normal import Normaliser
+from structspec.frontends.jsonschema.normal import CircularReference, Normaliser
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.places import Atlas
 from structspec.frontends.jsonschema.spelling import spell, spell_text
@@ -45,5 +46,13 @@ def lower_schema(
     options = options or SchemaOptions()
     atlas = Atlas(load(schema, options), options)
     lowering = Lowering(atlas, Normaliser(atlas, options), options)
-    grammar = lowering.grammar()
+    try:
+        grammar = lowering.grammar()
+    except CircularReference as error:
+        raise UnsupportedFeature(
+            "$ref",
+            "",
+            "a reference leads back to itself beside a keyword that has to look through it, "
+            "without passing through a property or an item",
+        ) from error
     return grammar, atlas.report()

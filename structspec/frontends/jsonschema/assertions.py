@@ -144,7 +144,7 @@ class _Reader:
         try:
             return _automaton_of(text)
         except UnsupportedFeature as error:
-            refusals.append(self.refusal(keyword, f"{error.reason} in {text!r}"))
+            refusals.append(self.refusal(keyword, error.reason))
         except BudgetExceeded:
             refusals.append(self.refusal(keyword, f"{text!r} takes too many states"))
         except SchemaError as error:

@@ -200,11 +200,39 @@ def specification_of(draft: Draft) -> Specification[Any]:
     return _SPECIFICATIONS[draft]
 
 
+def _refuse_circles(root: Any) -> None:
+    """Raise SchemaError if a Python container holds itself; JSON could not."""
+    path: set[int] = set()
+    done: set[int] = set()
+    stack: list[tuple[Any, bool]] = [(root, False)]
+    while stack:
+        value, leaving = stack.pop()
+        if not isinstance(value, dict | list | tuple):
+            continue
+        if leaving:
+            path.discard(id(value))
+            done.add(id(value))
+        elif id(value) in path:
+            raise SchemaError("the schema contains itself as a Python object; use $ref to recurse")
+        elif id(value) not in done:
+            path.add(id(value))
+            stack.append((value, True))
+            children = value.values() if isinstance(value, dict) else value
+            stack.extend((child, False) for child in children)
+
+
 def load(schema: Any, options: SchemaOptions) -> Document:
     """Read a schema. Raises SchemaError if it is none, with the place of the fault."""
     default: Draft = 2020
+    _refuse_circles(schema)
+    if options.resources is not None and not (
+        isinstance(options.resources, Mapping)
+        and all(isinstance(u, str) for u in options.resources)
+    ):
+        raise SchemaError("resources must map URIs (str) to schemas")
     if options.default_dialect is not None:
-        named = _DRAFTS.get(_bare(options.default_dialect))
+        uri = options.default_dialect
+        named = _DRAFTS.get(_bare(uri)) if isinstance(uri, str) else None
         if named is None:
             known = ", ".join(f"https://{uri}" for uri in _DRAFTS)
             raise SchemaError(

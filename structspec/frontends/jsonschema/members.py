@@ -24,6 +24,8 @@ from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
 
 __all__ = ["MemberLists"]
 
+# Open names up to this many are declared one by one.
+_MOST_LISTED = 1024
 _MOST_CASES = 256
 # More demands than this on one object are 2**n kinds of members.
 _MOST_DEMANDS = 4
@@ -79,6 +81,7 @@ class MemberLists:
 
     def _demanded(self, shape: ObjectShape) -> ir.Node:
         names = self._names(shape.names)
+        shape = self._listed(shape, names)
         if len(shape.demands) > _MOST_DEMANDS:
             self.writer.refuse(demand.refusal for demand in shape.demands)
             shape = replace(shape, demands=frozenset())
@@ -102,6 +105,24 @@ class MemberLists:
                 node = self._list(case, names)
             options.append(node)
         return ir.choice(options)
+
+    def _listed(self, shape: ObjectShape, names: tuple[StringShape, ...]) -> ObjectShape:
+        """The shape with its open names declared, if there are finitely many.
+
+        Declared members occur at most once, so counts of members are exact then.
+        """
+        parts = self._open(shape, names)
+        keys = [key for part in parts for key in part.keys]
+        if not keys or any(key.values is None or key.refusals for key in keys):
+            return shape
+        if sum(len(key.values or ()) for key in keys) > _MOST_LISTED:
+            return shape
+        properties = {name: goal for name, goal, _ in shape.members()}
+        for part in parts:
+            for key in part.keys:
+                for name in key.values or ():
+                    properties.setdefault(name, part.goal)
+        return replace(shape, properties=tuple(properties.items()), cells=(), additional=FALSE)
 
     def _names(self, goal: Goal) -> tuple[StringShape, ...]:
         """The strings that satisfy a goal about names."""

@@ -56,7 +56,7 @@ _CIRCLE = (
 )
 
 
-class _InProgress(Exception):
+class CircularReference(Exception):
     """A probe met a subschema that is being normalised further out."""
 
 
@@ -98,7 +98,7 @@ class Normaliser:
         if number in self._forms:
             return self._forms[number]
         if number in self._active:
-            raise _InProgress
+            raise CircularReference
         mine: set[int] = set()
         stack = [number]
         try:
@@ -125,7 +125,7 @@ class Normaliser:
                     )
                     continue
                 if not self._active.isdisjoint(missing):
-                    raise _InProgress
+                    raise CircularReference
                 mine.add(top)
                 self._active.add(top)
                 stack.extend(missing)
@@ -316,7 +316,7 @@ class Normaliser:
             return False
         try:
             form = self.form(goal)
-        except _InProgress:
+        except CircularReference:
             return False
         if form.null or form.booleans or form.numbers or form.strings:
             return False

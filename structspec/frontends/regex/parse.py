@@ -219,7 +219,7 @@ class _Parser:
             return
         for sign, name in _LOOKAROUND.items():
             if self.take(sign):
-                self.refuse(name, "structspec compiles patterns to automata without it", start)
+                self.refuse(name, f"patterns become automata, which have no {name}", start)
         if self.take("P<" if self.python else "<"):
             self.group_name(start)
             return

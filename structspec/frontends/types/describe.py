@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, get_origin
 
-from pydantic import BaseModel, PydanticUserError, TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
 from structspec.errors import SchemaError
@@ -56,7 +56,7 @@ def describe(tp: Any) -> TypeSpec:
             f"{_name(tp)} has no JSON Schema: {_first_line(error)}; annotate the field with a "
             "type that JSON can hold, or with pydantic.WithJsonSchema"
         ) from error
-    except PydanticUserError as error:
+    except Exception as error:  # pydantic and the types' own hooks raise many kinds here
         raise SchemaError(f"{_name(tp)} cannot be described: {_first_line(error)}") from error
     return TypeSpec(schema, adapter.validate_python, _name(tp))
 
@@ -99,7 +99,7 @@ def _adapter(tp: Any) -> TypeAdapter[Any]:
         raise SchemaError(
             f"{_name(tp)} is not a type that can be generated: {_first_line(error)}; pass {_KINDS}"
         ) from error
-    except (PydanticUserError, NameError, TypeError) as error:
+    except Exception as error:  # pydantic and the types' own hooks raise many kinds here
         raise SchemaError(f"{_name(tp)} cannot be described: {_first_line(error)}") from error
 
 
