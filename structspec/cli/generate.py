@@ -41,6 +41,17 @@ def generate(
     top_p: Annotated[
         float | None, typer.Option(min=0.0, max=1.0, help="Nucleus sampling threshold.")
     ] = None,
+    top_k: Annotated[
+        int | None, typer.Option(min=1, help="Sample among the k likeliest tokens.")
+    ] = None,
+    min_p: Annotated[
+        float | None,
+        typer.Option(min=0.0, max=1.0, help="Drop tokens below this share of the likeliest."),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(help="End the text behind this string where it is complete; repeatable."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Repeats a sampled answer.")] = 0,
     draft: Annotated[str, typer.Option(help="auto, forced, lookup or none.")] = "auto",
     verifier: Annotated[str, typer.Option(help="block or token.")] = "block",
@@ -50,6 +61,9 @@ def generate(
         int | None, typer.Option(min=1, help="CPU threads of torch; default: torch's choice.")
     ] = None,
     key_order: Annotated[str, typer.Option(help="declared or any.")] = "declared",
+    whitespace: Annotated[
+        str, typer.Option(help="conventional, compact or flexible.")
+    ] = "conventional",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress line.")] = False,
 ) -> None:
     """Let a model write one JSON value that fits a schema."""
@@ -60,7 +74,7 @@ def generate(
     compiled = grammars.compile(
         source,
         spelling="canonical",
-        whitespace="conventional",
+        whitespace=whitespace,  # type: ignore[arg-type]
         key_order=key_order,  # type: ignore[arg-type]
     )
     with _Progress(enabled=not quiet and sys.stderr.isatty()) as progress:
@@ -82,6 +96,9 @@ def generate(
             max_tokens=max_tokens,
             temperature=temperature,
             top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
+            stop=stop or (),
             seed=seed,
             on_token=progress.token,
         )
