@@ -242,3 +242,27 @@ def test_negative_bounds_longer_than_the_decimal_context_are_exact(keyword: str)
     assert grammar.accepts(bound) == (keyword == "minimum")
     assert not grammar.accepts(bound + "1")
     assert grammar.accepts(bound[:-1])
+
+
+@pytest.mark.parametrize(
+    ("schema", "low", "high"),
+    [
+        ({"minimum": 0}, True, None),
+        ({"exclusiveMinimum": 0}, False, None),
+        ({"maximum": 0}, None, True),
+        ({"exclusiveMaximum": 0}, None, False),
+    ],
+)
+def test_exponents_are_spelled_where_only_the_sign_is_bounded(
+    schema: dict[str, Any], low: bool | None, high: bool | None
+) -> None:
+    grammar = structspec.compile({"type": "number", **schema})
+    mantissas = ("1", "20", "0.5", "3.25", "0.001", "0", "0.0", "0.000", "10.0")
+    for text in (sign + m + e for sign in ("", "-") for m in mantissas for e in ("e-06", "E+2")):
+        value = Decimal(text)
+        expected = (value > 0 if low is not None else value < 0) or (
+            value == 0 and bool(low if low is not None else high)
+        )
+        assert grammar.accepts(text) == expected, text
+    for text in ("1e", "e5", "1e+", "00e1", ".5e1", "1.e1"):
+        assert not grammar.accepts(text)

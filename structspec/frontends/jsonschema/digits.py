@@ -7,7 +7,8 @@ bounds of d digits cost O(d) states; a multiple k multiplies that by k (the rema
 Points become literals.
 
 Spelling "any" adds, marked as `Variant`: ``.0`` after integers, zeros after fractions, ``-0``, and
-exponents for the set of all numbers. Everywhere else exponents are left out.
+exponents for the set of all numbers and where only the sign is bounded. Everywhere else exponents
+are left out.
 
 Example::
 
@@ -58,6 +59,13 @@ _EXPONENT = ir.Sequence(
     )
 )
 
+_ZERO = ir.sequence((ir.Bytes(b"0"), ir.Choice((ir.EPSILON, _DOT_ZEROS))))
+_POSITIVE = ir.Choice(
+    (
+        ir.Sequence((_NONZERO, _DIGITS, ir.Choice((ir.EPSILON, _FRACTION)))),
+        ir.Sequence((ir.Bytes(b"0."), ir.Repeat(ir.Bytes(b"0"), 0, None), _NONZERO, _DIGITS)),
+    )
+)
 # A chain of states is cut into rules of this many characters, so that nodes stay shallow.
 _CHAIN = 8
 #: The most states that the digits of one interval may cost.
@@ -152,7 +160,19 @@ class Digits:
             if text is None:
                 return None
             texts.append(text)
+            if scale is None and self.spelling == "any":
+                texts += self._signed_exponents(piece)
         return ir.choice(texts)
+
+    def _signed_exponents(self, piece: Piece) -> Iterator[ir.Node]:
+        """Spellings with an exponent of a piece that only bounds the sign: ``1e-06`` above 0."""
+        if piece.kind != "any" or {piece.low, piece.high} != {0, None}:
+            return
+        sign = ir.EPSILON if piece.low is not None else _MINUS
+        yield ir.Variant(ir.sequence((sign, _POSITIVE, _EXPONENT)))
+        if piece.holds_zero:
+            minus = ir.Choice((ir.EPSILON, _MINUS))
+            yield ir.Variant(ir.sequence((minus, _ZERO, _EXPONENT)))
 
     def point(self, value: Number) -> ir.Node:
         """The texts of one number."""

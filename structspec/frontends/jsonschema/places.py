@@ -298,7 +298,7 @@ class Atlas:
             elif known.note:
                 status, note = "narrowed", known.note
         elif self.options.spelling == "any":
-            if name in _BOUNDS:
+            if name in _BOUNDS and value != 0:
                 status, note = "narrowed", "numbers are written without exponents"
             elif name == "type" and (
                 "integer" in value if isinstance(value, list) else value == "integer"
