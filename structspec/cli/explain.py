@@ -7,14 +7,14 @@ explained all the same: its other keywords come from a compile that drops what c
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from structspec.errors import BudgetExceeded, SchemaError, StructspecError, UnsupportedFeature
+from structspec.cli.files import read_text
+from structspec.errors import BudgetExceeded, StructspecError, UnsupportedFeature
 
 
 def explain(
@@ -36,7 +36,7 @@ def explain(
     """Say for each keyword of a schema whether it is exact, and what was built."""
     from structspec import grammar as grammars
 
-    source = _read(schema)
+    source = read_text(schema, "schema")
     options: dict[str, Any] = {
         "key_order": key_order,
         "whitespace": whitespace,
@@ -144,15 +144,3 @@ def _print(
     typer.echo(f"{size}; compiled in {1000 * seconds:.1f} ms")
     if empty:
         typer.echo("no text satisfies the schema: its language is empty")
-
-
-def _read(path: Path) -> str:
-    try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise SchemaError(f"cannot read the schema file '{path}': {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SchemaError(
-            f"the schema file '{path}' is not UTF-8: byte {error.start} is "
-            f"0x{error.object[error.start]:02X}"
-        ) from error

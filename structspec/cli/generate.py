@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from structspec.errors import PromptError, SchemaError
+from structspec.cli.files import read_text
+from structspec.errors import PromptError
 
 
 def generate(
@@ -68,7 +69,7 @@ def generate(
 ) -> None:
     """Let a model write one JSON value that fits a schema."""
     text = _prompt(prompt, prompt_file)
-    source = _read(schema, "schema")
+    source = read_text(schema, "schema")
     from structspec import grammar as grammars
 
     compiled = grammars.compile(
@@ -136,22 +137,7 @@ def _prompt(prompt: str | None, prompt_file: Path | None) -> str:
     if prompt is not None:
         return prompt
     assert prompt_file is not None
-    return _read(prompt_file, "prompt")
-
-
-def _read(path: Path, what: str) -> str:
-    kind = SchemaError if what == "schema" else PromptError
-    try:
-        if str(path) == "-":
-            return sys.stdin.read()
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise kind(f"cannot read the {what} file '{path}': {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise kind(
-            f"the {what} file '{path}' is not UTF-8: byte {error.start} is "
-            f"0x{error.object[error.start]:02X}"
-        ) from error
+    return read_text(prompt_file, "prompt")
 
 
 class _Progress:
