@@ -1,0 +1,256 @@
+"""A grammar as flat arrays that compiled code can walk.
+
+`encode` visits every node of a `GrammarIR` once and writes it into a `Program`; everything after
+that (`analysis`, `fragments`, `subsets`) is numba over these arrays. Nodes that are shared, by
+identity, are one entry, so a grammar costs what it holds, not what it unfolds to.
+
+Invariants
+- entry 0 is the reference to the start rule; a rule's name has one entry, wherever it is used;
+- the children of an entry are `child[first[n]:last[n]]`;
+- repeats that no text can satisfy have become the empty choice, upper limits that no text can reach
+  none.
+
+Cost: one Python step per distinct node and child. Sibling: `network`, which drives the build.
+
+    >>> from structspec import ir
+    >>> ab = ir.Sequence((ir.Bytes(b"a"), ir.Chars(((0x62, 0x63),))))
+    >>> program = encode(ir.GrammarIR({"root": ab}, "root"))
+    >>> program.kind.tolist() == [RULE, SEQUENCE, BYTES, CHARS]
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from structspec import ir
+from structspec.automata.utf8 import ByteRange, utf8_sequences
+from structspec.errors import BudgetExceeded
+
+__all__ = ["Program", "encode"]
+
+IntArray = NDArray[np.int32]
+
+#: Kinds of entries.
+BYTES, CHARS, SPECIAL, SEQUENCE, CHOICE, REPEAT, RULE, VARIANT, AUTOMATON, MEMBERS = range(10)
+
+#: Registers and costs are 32-bit. No text holds more copies than this (the memory of a cache ends
+#: far earlier), so a higher upper limit is none.
+MOST_COPIES = 1 << 27
+
+#: Byte sets below this number are the single bytes; see `Program.masks`.
+FIRST_MASK = 256
+
+# A byte set (256 bits) and what follows it, as sets of byte values.
+_Suffix = tuple[ByteRange, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The arrays of one grammar; N entries.
+
+    kind[N]; first[N], last[N]: the children, for BYTES the text in `text`, for CHARS the part of
+    `char_mask`, `char_suffix` (a byte set and the suffix that follows, 0: none).
+    low[N], high[N]: REPEAT the bounds (high −1: none); CHARS: low is the weight; SPECIAL the number of the token; AUTOMATON
+    the part of `accepting`; MEMBERS: low is the number in `lists`, high is 1 if it may be empty.
+    size[N]: states of an AUTOMATON. source, target: per child, the states that an AUTOMATON's
+    label connects. The children of MEMBERS: the separator, then key and value of each member.
+    suffix_mask, suffix_next: chains of byte sets; suffix 0 is the empty one.
+    masks: uint64[M, 4], the byte set FIRST_MASK + i; lower numbers are single bytes.
+    """
+
+    kind: NDArray[np.uint8]
+    first: IntArray
+    last: IntArray
+    low: IntArray
+    high: IntArray
+    size: IntArray
+    child: IntArray
+    source: IntArray
+    target: IntArray
+    text: NDArray[np.uint8]
+    char_mask: IntArray
+    char_suffix: IntArray
+    accepting: IntArray
+    suffix_mask: IntArray
+    suffix_next: IntArray
+    masks: NDArray[np.uint64]
+    lists: list[ir.Members]
+    specials: tuple[str, ...]
+
+
+def encode(grammar: ir.GrammarIR) -> Program:
+    """The program of everything that the start rule needs."""
+    return _Encoder(grammar).encode()
+
+
+class _Encoder:
+    def __init__(self, grammar: ir.GrammarIR) -> None:
+        self._rules = grammar.rules
+        self._order: list[ir.Node] = [ir.Rule(grammar.start)]
+        # id of a node, name of a rule, or (item, bounds) of a repeat
+        self._numbers: dict[object, int] = {grammar.start: 0}
+        self._masks: dict[int, int] = {}
+        self._suffixes: dict[_Suffix, int] = {(): 0}
+        self._suffix_mask, self._suffix_next = [0], [0]
+        self._char_mask: list[int] = []
+        self._char_suffix: list[int] = []
+        self._chars: dict[tuple[tuple[int, int], ...], tuple[int, int]] = {}
+
+    def encode(self) -> Program:
+        rules, order, number = self._rules, self._order, self._number
+        kind, first, last, low, high, size = [], [], [], [], [], []
+        child: list[int] = []
+        edges: list[tuple[int, int, int]] = []  # (child index, source, target) of automata
+        accepting: list[int] = []
+        text = bytearray()
+        lists: list[ir.Members] = []
+        specials: dict[str, int] = {}
+        for node in order:  # grows while it is walked
+            start, end, least, most, states = len(child), -1, 0, 0, 0
+            if isinstance(node, ir.Bytes):
+                what, start = BYTES, len(text)
+                text += node.value
+                end = len(text)
+            elif isinstance(node, ir.Sequence | ir.Choice):
+                what = SEQUENCE if isinstance(node, ir.Sequence) else CHOICE
+                child += [number(item) for item in node.items]
+            elif isinstance(node, ir.Rule):
+                what = RULE
+                child.append(number(rules[node.name]))
+            elif isinstance(node, ir.Variant):
+                what = VARIANT
+                child.append(number(node.item))
+            elif isinstance(node, ir.Chars):
+                what = CHARS
+                start, end = self._characters(node.ranges)
+                least = len(node.ranges) + 3 * sum(top > 0x7F for _, top in node.ranges)
+            elif isinstance(node, ir.Repeat):
+                what = REPEAT
+                least, bound = min(node.minimum, MOST_COPIES + 1), node.maximum
+                most = -1 if bound is None or bound > MOST_COPIES else bound
+                if bound is not None and bound < node.minimum:
+                    what = CHOICE
+                else:
+                    child.append(number(node.item))
+            elif isinstance(node, ir.Automaton):
+                what, states, least = AUTOMATON, len(node.edges), len(accepting)
+                accepting += node.accepting
+                most = len(accepting)
+                for source, row in enumerate(node.edges):
+                    for label, target in row:
+                        edges.append((len(child), source, target))
+                        child.append(number(label))
+            elif isinstance(node, ir.Special):
+                what, least = SPECIAL, specials.setdefault(node.name, len(specials))
+            else:
+                what, least, most = MEMBERS, len(lists), int(_may_be_empty(node))
+                lists.append(node)
+                child += self._members(node)
+            kind.append(what)
+            first.append(start)
+            last.append(len(child) if end < 0 else end)
+            low.append(least)
+            high.append(most)
+            size.append(states)
+        ends = np.zeros((2, len(child)), np.int32)
+        if edges:
+            places = np.array(edges, np.int32)
+            ends[:, places[:, 0]] = places[:, 1:].T
+        return Program(
+            np.array(kind, np.uint8), _ints(first), _ints(last), _ints(low), _ints(high),
+            _ints(size), _ints(child), ends[0], ends[1],
+            np.frombuffer(bytes(text), np.uint8).copy(), _ints(self._char_mask),
+            _ints(self._char_suffix), _ints(accepting), _ints(self._suffix_mask),
+            _ints(self._suffix_next), _mask_words(list(self._masks)), lists, tuple(specials),
+        )  # fmt: skip
+
+    def _number(self, node: ir.Node) -> int:
+        key: object = id(node)
+        if isinstance(node, ir.Rule):
+            key = node.name
+        elif isinstance(node, ir.Repeat):
+            key = (id(node.item), node.minimum, node.maximum)
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = len(self._order)
+            self._order.append(node)
+        return found
+
+    def _members(self, node: ir.Members) -> Iterator[int]:
+        number = self._number
+        if node.minimum > MOST_COPIES:
+            raise BudgetExceeded("states", MOST_COPIES, node.minimum)
+        values: dict[ir.Node, ir.Node] = {}  # equal values share their states
+        by_id: dict[int, int] = {}  # spares the hash of large nodes
+        yield number(node.separator)
+        repeated = False
+        for member in node.members:
+            if member.repeatable and member.required:
+                raise ValueError("a repeatable member cannot be required")
+            if repeated and not member.repeatable:
+                raise ValueError("repeatable members must come last")
+            repeated = member.repeatable
+            yield number(member.key)
+            value = by_id.get(id(member.value))
+            if value is None:
+                value = number(values.setdefault(member.value, member.value))
+                by_id[id(member.value)] = value
+            yield value
+
+    def _characters(self, ranges: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+        found = self._chars.get(ranges)
+        if found is None:
+            start = len(self._char_mask)
+            for suffix, mask in _characters(ranges):
+                self._char_mask.append(self._mask(mask))
+                self._char_suffix.append(self._suffix(suffix))
+            found = self._chars[ranges] = start, len(self._char_mask)
+        return found
+
+    def _mask(self, mask: int) -> int:
+        if mask & (mask - 1) == 0:
+            return mask.bit_length() - 1
+        return self._masks.setdefault(mask, FIRST_MASK + len(self._masks))
+
+    def _suffix(self, suffix: _Suffix) -> int:
+        found = self._suffixes.get(suffix)
+        if found is None:
+            following = self._suffix(suffix[1:])
+            found = self._suffixes[suffix] = len(self._suffix_mask)
+            self._suffix_mask.append(self._mask(_byte_mask(*suffix[0])))
+            self._suffix_next.append(following)
+        return found
+
+
+def _may_be_empty(node: ir.Members) -> bool:
+    return node.minimum == 0 and not any(member.required for member in node.members)
+
+
+@lru_cache(maxsize=4096)
+def _characters(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[_Suffix, int], ...]:
+    """The first bytes of the characters, by what follows them."""
+    found: dict[_Suffix, int] = {}
+    for low, high in ranges:
+        for sequence in utf8_sequences(low, high):
+            rest = sequence[1:]
+            found[rest] = found.get(rest, 0) | _byte_mask(*sequence[0])
+    return tuple(found.items())
+
+
+def _byte_mask(low: int, high: int) -> int:
+    return ((1 << (high - low + 1)) - 1) << low
+
+
+def _mask_words(masks: list[int]) -> NDArray[np.uint64]:
+    data = b"".join(mask.to_bytes(32, "little") for mask in masks)
+    return np.frombuffer(data, "<u8").astype(np.uint64).reshape(-1, 4)
+
+
+def _ints(values: list[int]) -> IntArray:
+    return np.array(values, np.int32)
