@@ -19,11 +19,11 @@ from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.algebra import ANYTHING, Form, intersect
 from structspec.frontends.jsonschema.arrays import ArrayShape, Count
 from structspec.frontends.jsonschema.evaluated import Evaluated, Kind
+from structspec.frontends.jsonschema.fates import asserted_format
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.intervals import LENGTHS
 from structspec.frontends.jsonschema.intervals import intersect as intersect_intervals
 from structspec.frontends.jsonschema.keywords import TYPES, keyword_of
-from structspec.frontends.jsonschema.load import escape
 from structspec.frontends.jsonschema.numbers import (
     ALL_NUMBERS,
     ONLY_INTEGERS,
@@ -32,7 +32,7 @@ from structspec.frontends.jsonschema.numbers import (
 )
 from structspec.frontends.jsonschema.objects import ObjectShape, cells_of
 from structspec.frontends.jsonschema.options import SchemaOptions
-from structspec.frontends.jsonschema.places import Atlas, Place, asserted_format
+from structspec.frontends.jsonschema.places import Atlas, Place
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import Doubts, StringShape
 from structspec.frontends.jsonschema.text_automata import pattern_dfa
@@ -74,8 +74,7 @@ class _Reader:
         return Refusal(keyword, self.place.number, reason)
 
     def goal(self, schema: Any, *path: str) -> Goal:
-        pointer = "".join("/" + escape(segment) for segment in path)
-        return self.atlas.goal(schema, self.place, pointer)
+        return self.atlas.goal(schema, self.place, *path)
 
     def form(self) -> Form:
         types = self.keywords.get("type", list(TYPES))

@@ -50,7 +50,7 @@ class Lowering:
         self.normaliser = normaliser
         self.options = options
         self.rules: dict[str, ir.Node] = {}
-        share = _text_size(atlas.document.root) > _SHARE_ABOVE
+        share = _much_text(atlas.document.root)
         self.spelling = Spelling(options.spelling, self.rules, share)
         self.digits = Digits(self.rules, options.spelling)
         self._values: dict[Goal, ir.Node] = {FALSE: ir.NOTHING}
@@ -118,7 +118,7 @@ class Lowering:
         if goal == TRUE:
             return "value"
         number = min(abs(part) for alternative in goal for part in alternative)
-        return f"value-{len(self._names)}:{self.atlas.place(number).pointer}"
+        return f"value-{len(self._names)}:{number}"
 
     def _form(self, form: Form) -> ir.Node:
         self.refuse(form.refusals)
@@ -189,16 +189,17 @@ def _short(node: ir.Node) -> bool:
     return True
 
 
-def _text_size(document: object) -> int:
-    size = 0
+def _much_text(document: object) -> bool:
+    """Whether the keys and strings of a document are so long that sharing escapes pays."""
+    left = _SHARE_ABOVE
     stack = [document]
-    while stack:
+    while stack and left >= 0:
         top = stack.pop()
         if isinstance(top, dict):
-            size += sum(map(len, top))
+            left -= sum(map(len, top))
             stack.extend(top.values())
         elif isinstance(top, list):
             stack.extend(top)
         elif isinstance(top, str):
-            size += len(top)
-    return size
+            left -= len(top)
+    return left < 0

@@ -36,7 +36,6 @@ from structspec.frontends.jsonschema.arrays import ArrayShape
 from structspec.frontends.jsonschema.assertions import own_evaluated, own_form
 from structspec.frontends.jsonschema.evaluated import Evaluated, Kind, Tracer, trace_keywords
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
-from structspec.frontends.jsonschema.load import escape
 from structspec.frontends.jsonschema.objects import ObjectShape
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.places import Atlas, Place
@@ -152,17 +151,17 @@ class Normaliser:
                 yield (
                     keyword,
                     [
-                        atlas.goal(sub, place, f"/{keyword}/{index}")
+                        atlas.goal(sub, place, keyword, str(index))
                         for index, sub in enumerate(schema[keyword])
                     ],
                 )
         if "not" in schema:
-            yield "not", [atlas.goal(schema["not"], place, "/not")]
+            yield "not", [atlas.goal(schema["not"], place, "not")]
         if draft >= 7 and "if" in schema and ("then" in schema or "else" in schema):
             yield (
                 "if",
                 [
-                    atlas.goal(schema.get(keyword, True), place, f"/{keyword}")
+                    atlas.goal(schema.get(keyword, True), place, keyword)
                     for keyword in ("if", "then", "else")
                 ],
             )
@@ -170,8 +169,7 @@ class Normaliser:
             if (keyword == "dependencies") == (draft <= 7):
                 for name, sub in schema.get(keyword, {}).items():
                     if not isinstance(sub, list):
-                        path = f"/{keyword}/{escape(name)}"
-                        yield f"{keyword}/{name}", [atlas.goal(sub, place, path)]
+                        yield f"{keyword}/{name}", [atlas.goal(sub, place, keyword, name)]
 
     def _combine(self, place: Place) -> Form:
         form = own_form(place, self.atlas, self.options)
@@ -204,7 +202,7 @@ class Normaliser:
 
     def _with_unevaluated(self, form: Form, place: Place, kind: Kind) -> Form:
         keyword = "unevaluatedProperties" if kind == "objects" else "unevaluatedItems"
-        left = self.atlas.goal(place.schema[keyword], place, "/" + keyword)
+        left = self.atlas.goal(place.schema[keyword], place, keyword)
         if left == TRUE or not getattr(form, kind):
             return form
         part = Tracer(self).left_over(place, kind, left)
@@ -249,7 +247,7 @@ class Normaliser:
                 yield [[(ANYTHING, goal) for goal in goals]]
         schema = place.schema
         if place.draft >= 2019 and "if" in schema and not {"then", "else"} & schema.keys():
-            condition = self.atlas.goal(schema["if"], place, "/if")
+            condition = self.atlas.goal(schema["if"], place, "if")
             yield [[(ANYTHING, TRUE)], [(ANYTHING, condition)]]
 
     def _blame(self, keyword: str, place: Place) -> Refusal:

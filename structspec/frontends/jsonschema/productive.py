@@ -8,20 +8,26 @@ rule is one of them, so does the grammar. Cost: a few passes over the rules.
 from __future__ import annotations
 
 from structspec import ir
+from structspec.frontends.jsonschema.budget import spend
 
 __all__ = ["prune"]
 
+_PASSES = 3
+
 
 def prune(rules: dict[str, ir.Node], start: str) -> ir.GrammarIR:
-    """The grammar of the rules that `start` reaches, with unproductive rules emptied."""
+    """The grammar of the rules, with unproductive ones emptied and what only they call removed."""
     good: set[str] = set()
     # Rules tend to be made before the rules that they call, so going backwards settles most.
     pending = list(reversed(rules))
-    while True:
+    for _ in range(_PASSES):
         left = [name for name in pending if not _productive(rules[name], good, name)]
         if len(left) == len(pending):
             break
         pending = left
+    if not pending:
+        return ir.GrammarIR(rules, start)
+    _settle(pending, rules, good)
     if start not in good:
         return ir.GrammarIR({start: ir.NOTHING}, start)
     kept: dict[str, ir.Node] = {}
@@ -31,6 +37,20 @@ def prune(rules: dict[str, ir.Node], start: str) -> ir.GrammarIR:
             kept[name] = rules[name] if name in good else ir.NOTHING
             queue.extend(_called(kept[name]))
     return ir.GrammarIR(kept, start)
+
+
+def _settle(pending: list[str], rules: dict[str, ir.Node], good: set[str]) -> None:
+    """Add the productive rules among `pending` to `good`, each as soon as what it calls is."""
+    callers: dict[str, list[str]] = {name: [] for name in pending}
+    for name in pending:
+        for callee in _called(rules[name]):
+            if callee in callers:
+                callers[callee].append(name)
+    queue = list(pending)
+    for name in queue:
+        if name not in good and _productive(rules[name], good, name):
+            queue.extend(caller for caller in callers[name] if caller not in good)
+        spend()
 
 
 def _productive(node: ir.Node, good: set[str], name: str = "") -> bool:

@@ -26,7 +26,6 @@ import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from structspec import ir
 from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa, CharNfa, LengthSet
@@ -322,7 +321,7 @@ class _Lowering:
     def _label(self, ranges: Ranges) -> ir.Node:
         node = self._labels.get(ranges)
         if node is None:
-            node = _character(ranges, self.spelling.any)
+            node = self.spelling.character(ranges)
             if len(ranges) > _WIDE:
                 node = self._rule("character", ranges, node)
             elif self._share:
@@ -342,12 +341,6 @@ class _Lowering:
         while self.spelling.rules.setdefault(name, node) != node:
             name += "'"
         return ir.Rule(name)
-
-
-@lru_cache(maxsize=1024)
-def _character(ranges: Ranges, every: bool) -> ir.Node:
-    # The spelling of a character does not depend on the document, and is slow to write out.
-    return Spelling("any" if every else "canonical", {}).character(ranges)
 
 
 def _times(item: ir.Node, fewest: int, most: int | None) -> ir.Node:
