@@ -155,7 +155,7 @@ class Lowering:
         for shape in form.objects:
             self.refuse(shape.refusals)
             options.append(self._bracketed(b"{", self.members.node(shape), b"}"))
-        return ir.choice(options)
+        return _either(options)
 
     def _bracketed(self, opening: bytes, content: ir.Node, closing: bytes) -> ir.Node:
         if content == ir.NOTHING:
@@ -192,6 +192,15 @@ class Lowering:
         name = f"{kind}-{len(self.rules)}"
         self.rules[name] = node
         return ir.Rule(name)
+
+
+def _either(options: list[ir.Node]) -> ir.Node:
+    """A choice, as `ir.choice` makes it, that does not compare large nodes with each other."""
+    flat: dict[int, ir.Node] = {}
+    for option in options:
+        for part in option.items if isinstance(option, ir.Choice) else (option,):
+            flat.setdefault(id(part), part)
+    return next(iter(flat.values())) if len(flat) == 1 else ir.Choice(tuple(flat.values()))
 
 
 def _short(node: ir.Node) -> bool:

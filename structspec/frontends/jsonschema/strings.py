@@ -106,7 +106,8 @@ class StringShape:
         whole = StringShape(lengths, None, frozenset(), refusals, pattern, formats)
         if not excluded:
             return whole
-        excluded = frozenset(filter(whole._may_admit, excluded))
+        if pattern is not None or lengths != LENGTHS:
+            excluded = frozenset(filter(whole._may_admit, excluded))
         return StringShape(lengths, None, excluded, refusals, pattern, formats)
 
     def complement(self, blame: Refusal) -> tuple[StringShape, ...]:
