@@ -87,24 +87,50 @@ class UnsupportedFeature(StructspecError):
 class BudgetExceeded(StructspecError):
     """A compile or a run would pass a limit.
 
-    `adjustable` limits are those of `structspec.Limits`; the others are built in.
+    `adjustable` limits are those of `structspec.Limits`; the others are built in. `pointer` and
+    `keyword` name the place of a schema that took so much, where one is known.
     """
 
     def __init__(
-        self, what: str, limit: float, needed: float | None = None, *, adjustable: bool = False
+        self,
+        what: str,
+        limit: float,
+        needed: float | None = None,
+        *,
+        adjustable: bool = False,
+        keyword: str | None = None,
+        pointer: str | None = None,
     ) -> None:
         self.what = what
         self.limit = limit
         self.needed = needed
         self.adjustable = adjustable
+        self.keyword = keyword
+        self.pointer = pointer
         need = "" if needed is None else f" (needs {needed:,g} or more)"
+        where = "" if pointer is None else f"at '{pointer}': " if pointer else "at the root: "
+        if keyword:
+            where = where.removesuffix(": ") + f", '{keyword}': "
         advice = (
             f"raise it with structspec.Limits({what}=...) or simplify the schema"
             if adjustable
             else "this limit is built in; simplify the schema (long length bounds beside a pattern "
             "or format, and combinators of large objects, take most)"
         )
-        super().__init__(f"the budget for {what} is {limit:,g}{need}; {advice}")
+        super().__init__(f"{where}the budget for {what} is {limit:,g}{need}; {advice}")
+
+    def at(self, keyword: str | None, pointer: str) -> BudgetExceeded:
+        """The same with its place, unless it has one already."""
+        if self.pointer is not None:
+            return self
+        return BudgetExceeded(
+            self.what,
+            self.limit,
+            self.needed,
+            adjustable=self.adjustable,
+            keyword=keyword,
+            pointer=pointer,
+        )
 
 
 class Unsatisfiable(StructspecError):

@@ -208,5 +208,5 @@ def compile(  # the surface's name: structspec.compile
         default_dialect=default_dialect,
         resources=resources,
     )
-    grammar_ir, report = lower_schema(spec.schema, options)
+    grammar_ir, report = lower_schema(spec.schema, options, limits)
     return Grammar(build_network(grammar_ir, limits), report, limits, _Source(spec, syntax))

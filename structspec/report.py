@@ -2,13 +2,14 @@
 
 `Report` owns one `Entry` per keyword occurrence. The four statuses:
 
-- ``exact``: the grammar accepts precisely what the keyword accepts (under the policies for
-  whitespace, key order and spelling that the caller chose: a policy alone narrows nothing);
+- ``exact``: the grammar accepts precisely what the keyword accepts;
 - ``annotation``: the keyword asserts nothing, so it has no effect on the grammar;
-- ``narrowed``: every value stays writable, but not in every spelling that the chosen policy names;
+- ``narrowed``: every value stays writable, but not in every spelling or order, and the note says
+  which is left out;
 - ``widened``: the keyword was dropped because the caller asked for ``on_unsupported="widen"``.
 
-Cost: one small object per keyword. A compile never ends with a keyword missing from the report.
+Cost: one small object per keyword, made when the report is first read. A compile never ends with a
+keyword missing from the report.
 
 Example::
 
@@ -20,7 +21,7 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -39,11 +40,36 @@ class Entry:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
 class Report:
-    """All entries of one compile, in document order."""
+    """All entries of one compile, in document order.
 
-    entries: tuple[Entry, ...] = ()
+    `entries`: the entries, or a function that makes them on first use. Immutable otherwise.
+    """
+
+    __slots__ = ("_entries", "_make")
+
+    def __init__(self, entries: Iterable[Entry] | Callable[[], Iterable[Entry]] = ()) -> None:
+        self._make = entries if callable(entries) else None
+        self._entries = () if callable(entries) else tuple(entries)
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries."""
+        make = self._make
+        if make is not None:
+            # Two threads may both make them, and find the same.
+            self._entries = tuple(make())
+            self._make = None
+        return self._entries
+
+    def __eq__(self, other: object) -> bool:
+        return self.entries == other.entries if isinstance(other, Report) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+    def __repr__(self) -> str:
+        return f"Report({self.entries!r})"
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries)

@@ -251,7 +251,7 @@ def test_every_keyword_gets_an_entry() -> None:
         ("", "title"): "annotation",
         ("", "type"): "exact",
         ("", "nullable"): "annotation",
-        ("", "properties"): "exact",
+        ("", "properties"): "narrowed",
         ("/properties/a", "type"): "narrowed",
         ("/properties/a", "minimum"): "narrowed",
         ("/properties/a", "default"): "annotation",

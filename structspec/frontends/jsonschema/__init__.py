@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 from structspec.errors import UnsupportedFeature
+from structspec.frontends.jsonschema.budget import Work
 from structspec.frontends.jsonschema.load import load
 from structspec.frontends.jsonschema.lower import Lowering
 from structspec.frontends.jsonschema.normal import CircularReference, Normaliser
@@ -29,30 +30,35 @@ from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.places import Atlas
 from structspec.frontends.jsonschema.spelling import spell, spell_text
 from structspec.ir import GrammarIR
+from structspec.limits import Limits
 from structspec.report import Report
 
 __all__ = ["SchemaOptions", "lower_schema", "spell", "spell_text"]
 
 
 def lower_schema(
-    schema: dict[str, Any] | bool | str, options: SchemaOptions | None = None
+    schema: dict[str, Any] | bool | str,
+    options: SchemaOptions | None = None,
+    limits: Limits | None = None,
 ) -> tuple[GrammarIR, Report]:
     """Lower a schema (a JSON value, or its text) to a grammar; report on every keyword.
 
     Raises SchemaError if it is not a schema (with the pointer, or line and column of the text),
-    UnsupportedFeature if it cannot be exact, BudgetExceeded if combinators multiply out too far.
+    UnsupportedFeature if it cannot be exact, BudgetExceeded if it would take longer than `limits`
+    allow or combinators multiply out too far.
     A schema that nothing satisfies gives a grammar whose start rule is `structspec.ir.NOTHING`.
     """
     options = options or SchemaOptions()
-    atlas = Atlas(load(schema, options), options)
-    lowering = Lowering(atlas, Normaliser(atlas, options), options)
-    try:
-        grammar = lowering.grammar()
-    except CircularReference as error:
-        raise UnsupportedFeature(
-            "$ref",
-            "",
-            "a reference leads back to itself beside a keyword that has to look through it, "
-            "without passing through a property or an item",
-        ) from error
-    return grammar, atlas.report()
+    with Work(limits or Limits()).running():
+        atlas = Atlas(load(schema, options), options)
+        lowering = Lowering(atlas, Normaliser(atlas, options), options)
+        try:
+            grammar = lowering.grammar()
+        except CircularReference as error:
+            raise UnsupportedFeature(
+                "$ref",
+                "",
+                "a reference leads back to itself beside a keyword that has to look through it, "
+                "without passing through a property or an item",
+            ) from error
+        return grammar, atlas.report()

@@ -17,12 +17,13 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema.arrays import ALL_ARRAYS, ArrayShape
+from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.numbers import ALL_NUMBERS, NumberSet
 from structspec.frontends.jsonschema.objects import ALL_OBJECTS, ObjectShape
 from structspec.frontends.jsonschema.refusal import Refusal
@@ -33,14 +34,20 @@ __all__ = [
     "MOST_ALTERNATIVES",
     "NOTHING",
     "Form",
+    "Prune",
     "complement",
     "intersect",
     "union",
 ]
 
 MOST_ALTERNATIVES = 20_000
+# All pairs are compared; beyond this many that would cost more than it saves.
+_ABSORB_UP_TO = 256
 
 Shape = TypeVar("Shape", ArrayShape, ObjectShape)
+
+#: Whether an array or object shape is known to be empty.
+Prune: TypeAlias = Callable[[ArrayShape | ObjectShape], bool]
 
 _BOTH = frozenset({True, False})
 
@@ -85,33 +92,32 @@ def union(*forms: Form) -> Form:
     )
 
 
-def intersect(left: Form, right: Form) -> Form:
-    """The values of both forms."""
-    if left in (ANYTHING, right):
+def intersect(left: Form, right: Form, prune: Prune | None = None) -> Form:
+    """The values of both forms; `prune` may drop shapes that it knows to be empty."""
+    if left is right or left is ANYTHING or left in (ANYTHING, right):
         return right
     if right == ANYTHING:
         return left
     for mine, theirs in ((left.arrays, right.arrays), (left.objects, right.objects)):
         size = len(mine) * len(theirs)
         if size > MOST_ALTERNATIVES and min(len(mine), len(theirs)) > 1:
-            raise BudgetExceeded("states", MOST_ALTERNATIVES, size)
+            raise BudgetExceeded("alternatives", MOST_ALTERNATIVES, size)
+    spend(1 + len(left.numbers) * len(right.numbers) + 2 * len(left.strings) * len(right.strings))
     numbers = (a.intersect(b) for a in left.numbers for b in right.numbers)
     strings = (a.intersect(b) for a in left.strings for b in right.strings)
-    arrays = (a.intersect(b) for a in left.arrays for b in right.arrays)
-    objects = (a.intersect(b) for a in left.objects for b in right.objects)
     form = Form(
         left.null and right.null,
         left.booleans & right.booleans,
         join_numbers(part for part in numbers if not part.empty),
         join_strings(part for part in strings if not part.empty),
-        _distinct((part for part in arrays if not part.empty), ALL_ARRAYS),
-        _distinct((part for part in objects if not part.empty), ALL_OBJECTS),
+        _products(left.arrays, right.arrays, ALL_ARRAYS, prune),
+        _products(left.objects, right.objects, ALL_OBJECTS, prune),
     )
     refusals = left.refusals | right.refusals
     return replace(form, refusals=refusals) if refusals and form != NOTHING else form
 
 
-def complement(form: Form, blame: Refusal) -> Form:
+def complement(form: Form, blame: Refusal, prune: Prune | None = None) -> Form:
     """All other values; `blame` marks the parts where that set is not known exactly."""
     if form.refusals:
         return replace(ANYTHING, refusals=form.refusals | {blame})
@@ -124,10 +130,47 @@ def complement(form: Form, blame: Refusal) -> Form:
     for strings in form.strings:
         result = intersect(result, _only(result, strings=strings.complement(blame)))
     for arrays in form.arrays:
-        result = intersect(result, _only(result, arrays=tuple(arrays.complement(blame))))
+        others = _only(result, arrays=tuple(arrays.complement(blame)))
+        result = intersect(result, others, prune)
     for objects in form.objects:
-        result = intersect(result, _only(result, objects=tuple(objects.complement(blame))))
+        rest = _only(result, objects=tuple(objects.complement(blame)))
+        result = intersect(result, rest, prune)
     return result
+
+
+def _products(
+    left: tuple[Shape, ...], right: tuple[Shape, ...], everything: Shape, prune: Prune | None
+) -> tuple[Shape, ...]:
+    """The intersections of all pairs, without empty ones and those that another one contains."""
+    if not left or not right:
+        return ()
+    if left == (everything,) or (left == right and len(left) == 1):
+        return right
+    if right == (everything,):
+        return left
+    found: dict[Shape, None] = {}
+    for mine in left:
+        for theirs in right:
+            spend(3)
+            both = mine.intersect(theirs)
+            if not both.empty and both not in found and not (prune and prune(both)):
+                found[both] = None
+    if everything in found:
+        return (everything,)
+    shapes = tuple(found)
+    if len(left) > 1 and len(right) > 1 and len(shapes) <= _ABSORB_UP_TO:
+        shapes = _largest(shapes)
+    return shapes
+
+
+def _largest(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """The shapes without those that are seen at once to lie in another one."""
+    kept: list[Shape] = []
+    for shape in shapes:
+        if not any(shape.within(other) for other in kept):
+            kept = [other for other in kept if not other.within(shape)]
+            kept.append(shape)
+    return tuple(kept)
 
 
 def _only(

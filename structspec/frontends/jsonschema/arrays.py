@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin, negate
+from structspec.frontends.jsonschema.budget import spend
+from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin, implies, negate
 from structspec.frontends.jsonschema.refusal import Refusal
 
 __all__ = ["ALL_ARRAYS", "ArrayShape", "Count"]
@@ -94,11 +95,12 @@ class ArrayShape:
 
     def intersect(self, other: ArrayShape) -> ArrayShape:
         """The arrays of both shapes."""
-        if self == ALL_ARRAYS:
-            return other
-        if other == ALL_ARRAYS:
+        if self is other or other is ALL_ARRAYS:
             return self
+        if self is ALL_ARRAYS:
+            return other
         length = max(len(self.prefix), len(other.prefix))
+        spend(1 + length)
         limits = [limit for limit in (self.maximum, other.maximum) if limit is not None]
         return ArrayShape(
             tuple(conjoin(self.item(i), other.item(i)) for i in range(length)),
@@ -110,6 +112,22 @@ class ArrayShape:
             self.unique | other.unique,
             self.repeated | other.repeated,
         ).trimmed()
+
+    def within(self, other: ArrayShape) -> bool:
+        """Whether it is seen at once that every array of this shape is one of `other`."""
+        if other.refusals or other.minimum > self.minimum:
+            return False
+        if other.maximum is not None and (self.maximum is None or self.maximum > other.maximum):
+            return False
+        if not (other.counts <= self.counts and other.repeated <= self.repeated):
+            return False
+        if other.unique and not self.unique:
+            return False
+        length = max(len(self.prefix), len(other.prefix))
+        spend(1 + length)
+        return implies(self.rest, other.rest) and all(
+            implies(self.item(index), other.item(index)) for index in range(length)
+        )
 
     def complement(self, blame: Refusal) -> Iterator[ArrayShape]:
         """Shapes that together are all other arrays; `blame` is refused where none are known."""

@@ -11,19 +11,20 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 from structspec.automata.chardfa import CharDfa
 from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.algebra import ANYTHING, Form, intersect
 from structspec.frontends.jsonschema.arrays import ArrayShape, Count
+from structspec.frontends.jsonschema.budget import automaton_budget
 from structspec.frontends.jsonschema.evaluated import Evaluated, Kind
+from structspec.frontends.jsonschema.fates import asserted_format
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.intervals import LENGTHS
 from structspec.frontends.jsonschema.intervals import intersect as intersect_intervals
+from structspec.frontends.jsonschema.kept import Kept
 from structspec.frontends.jsonschema.keywords import TYPES, keyword_of
-from structspec.frontends.jsonschema.load import escape
 from structspec.frontends.jsonschema.numbers import (
     ALL_NUMBERS,
     ONLY_INTEGERS,
@@ -32,7 +33,7 @@ from structspec.frontends.jsonschema.numbers import (
 )
 from structspec.frontends.jsonschema.objects import ObjectShape, cells_of
 from structspec.frontends.jsonschema.options import SchemaOptions
-from structspec.frontends.jsonschema.places import Atlas, Place, asserted_format
+from structspec.frontends.jsonschema.places import Atlas, Place
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import Doubts, StringShape
 from structspec.frontends.jsonschema.text_automata import pattern_dfa
@@ -40,8 +41,27 @@ from structspec.frontends.jsonschema.values import form_of_values
 
 __all__ = ["own_evaluated", "own_form"]
 
-# Schemas write the same few patterns again and again.
-_automaton_of = lru_cache(maxsize=512)(pattern_dfa)
+# Automata of patterns, and why there are none; weighed in states.
+_PATTERNS: Kept[str, CharDfa | UnsupportedFeature | SchemaError | BudgetExceeded] = Kept(300_000)
+_MOST_STATES = 20_000
+
+
+def _automaton_of(text: str) -> CharDfa:
+    found = _PATTERNS.get(text)
+    if found is None:
+        try:
+            made = pattern_dfa(text, automaton_budget(_MOST_STATES))
+            found = _PATTERNS.put(text, made, len(made.rows) + 1)
+        except (UnsupportedFeature, SchemaError) as error:
+            found = _PATTERNS.put(text, error.with_traceback(None), 1)
+        except BudgetExceeded as error:
+            # Time may suffice another day.
+            found = error.with_traceback(None)
+            if error.what != "time":
+                _PATTERNS.put(text, found, 1)
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def own_form(place: Place, atlas: Atlas, options: SchemaOptions) -> Form:
@@ -74,8 +94,7 @@ class _Reader:
         return Refusal(keyword, self.place.number, reason)
 
     def goal(self, schema: Any, *path: str) -> Goal:
-        pointer = "".join("/" + escape(segment) for segment in path)
-        return self.atlas.goal(schema, self.place, pointer)
+        return self.atlas.goal(schema, self.place, *path)
 
     def form(self) -> Form:
         types = self.keywords.get("type", list(TYPES))
@@ -129,7 +148,7 @@ class _Reader:
             kind = asserted_format(keywords["format"], self.place.draft)
             if kind is not None and kind.reason:
                 refusals.append(self.refusal("format", f"{kind.name!r}: {kind.reason}"))
-            elif kind is not None and kind.exact:
+            elif kind is not None and kind.exact and not kind.large:
                 pattern = kind.inside if pattern is None else pattern.intersect(kind.inside)
             elif kind is not None:
                 formats = frozenset({(kind, True)})
@@ -145,11 +164,12 @@ class _Reader:
             return _automaton_of(text)
         except UnsupportedFeature as error:
             refusals.append(self.refusal(keyword, error.reason))
-        except BudgetExceeded:
-            refusals.append(self.refusal(keyword, f"{text!r} takes too many states"))
+        except BudgetExceeded as error:
+            reason = f"{_shortened(text)} takes more than the budget for {error.what}"
+            refusals.append(self.refusal(keyword, f"{reason}, {error.limit:,g}"))
         except SchemaError as error:
             raise SchemaError(
-                f"'{keyword}' {text!r} is not a regular expression: {error}",
+                f"'{keyword}' {_shortened(text)} is not a regular expression: {error}",
                 pointer=self.place.pointer,
             ) from error
         return None
@@ -278,3 +298,7 @@ class _Reader:
                 if isinstance(companions, list) and companions:
                     present = ObjectShape(required=tuple(dict.fromkeys((name, *companions))))
                     yield [ObjectShape(((name, FALSE),)), present]
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -22,6 +22,9 @@ Example::
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Literal
+
 from structspec import ir
 from structspec.frontends.jsonschema.formats import (
     Format,
@@ -43,6 +46,18 @@ _LONGEST_LABEL = 63
 
 def format_texts(entry: Format, spelling: Spelling) -> ir.Node:
     """The spelled content of the strings `entry.inside`; adds rules to `spelling.rules`."""
+    node, rules = _kept(entry, "any" if spelling.any else "canonical")
+    spelling.rules.update(rules)
+    return node
+
+
+@cache
+def _kept(entry: Format, policy: Literal["any", "canonical"]) -> tuple[ir.Node, dict[str, ir.Node]]:
+    rules: dict[str, ir.Node] = {}
+    return _texts(entry, Spelling(policy, rules)), rules
+
+
+def _texts(entry: Format, spelling: Spelling) -> ir.Node:
     if entry.name == "date-time":
         date = lower(date_dfa(), LENGTHS, spelling)
         tee = spelling.character(((0x54, 0x54), (0x74, 0x74)))

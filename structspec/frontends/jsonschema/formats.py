@@ -58,6 +58,8 @@ class Format:
     superset: Callable[[], CharDfa] | None = None
     note: str = ""
     reason: str = ""
+    #: Whether the automaton has thousands of states; see `format_texts`.
+    large: bool = False
 
     @property
     def exact(self) -> bool:
@@ -420,15 +422,15 @@ _U_LABELS: Final = (
 )
 
 FORMATS: Final[tuple[Format, ...]] = (
-    Format("date-time", 4, 2020, _date_time),
+    Format("date-time", 4, 2020, _date_time, large=True),
     Format("date", 7, 2020, date_dfa),
-    Format("time", 7, 2020, _time),
+    Format("time", 7, 2020, _time, large=True),
     Format("duration", 2019, 2020, _duration),
     Format("email", 4, 2019, _address, _some_address, _COMMENTS),
     Format("email", 2020, 2020, _email),
     Format("idn-email", 7, 2020, _idn_email, _some_idn_email, _U_LABELS),
-    Format("hostname", 4, 6, _hostname),
-    Format("hostname", 7, 2020, _hostname_without_tags, _hostname, _PUNYCODE),
+    Format("hostname", 4, 6, _hostname, large=True),
+    Format("hostname", 7, 2020, _hostname_without_tags, _hostname, _PUNYCODE, large=True),
     Format(
         "idn-hostname",
         7,

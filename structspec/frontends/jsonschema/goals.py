@@ -16,11 +16,13 @@ Example::
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeAlias
 
 from structspec.errors import BudgetExceeded
+from structspec.frontends.jsonschema.budget import spend
 
-__all__ = ["FALSE", "TRUE", "Goal", "conjoin", "disjoin", "literal", "negate"]
+__all__ = ["FALSE", "TRUE", "Goal", "conjoin", "disjoin", "implies", "literal", "negate"]
 
 Goal: TypeAlias = frozenset[frozenset[int]]
 
@@ -37,14 +39,18 @@ def literal(number: int) -> Goal:
     return frozenset({frozenset({number})})
 
 
+@lru_cache(maxsize=1 << 16)
 def conjoin(left: Goal, right: Goal) -> Goal:
     """Both goals at once."""
     if left in (TRUE, right):
         return right
     if right == TRUE:
         return left
+    if not left or not right:
+        return FALSE
     if len(left) * len(right) > _MOST_ALTERNATIVES:
-        raise BudgetExceeded("states", _MOST_ALTERNATIVES, len(left) * len(right))
+        raise BudgetExceeded("alternatives", _MOST_ALTERNATIVES, len(left) * len(right))
+    spend(len(left) * len(right))
     both = (a | b for a in left for b in right)
     return _absorb(frozenset(c for c in both if not any(-number in c for number in c)))
 
@@ -56,6 +62,7 @@ def disjoin(left: Goal, right: Goal) -> Goal:
     return _absorb(left | right)
 
 
+@lru_cache(maxsize=1 << 12)
 def negate(goal: Goal) -> Goal:
     """What does not satisfy `goal`."""
     result = TRUE
@@ -63,6 +70,13 @@ def negate(goal: Goal) -> Goal:
         refuted: Goal = frozenset(frozenset({-number}) for number in alternative)
         result = conjoin(result, refuted)
     return result
+
+
+def implies(left: Goal, right: Goal) -> bool:
+    """Whether it is seen at once that what satisfies `left` satisfies `right`."""
+    if left is right or right == TRUE or not left:
+        return True
+    return all(any(theirs <= mine for theirs in right) for mine in left)
 
 
 def _absorb(goal: Goal) -> Goal:

@@ -21,11 +21,13 @@ from functools import cache
 from typing import Any, Literal, TypeAlias
 
 __all__ = [
+    "SUBSCHEMA_SHAPES",
     "TYPES",
     "Draft",
     "Keyword",
     "hint",
     "keyword_of",
+    "overridden",
     "shape_fault",
     "subschemas",
 ]
@@ -34,6 +36,12 @@ Draft: TypeAlias = Literal[4, 6, 7, 2019, 2020]
 Role: TypeAlias = Literal["assertion", "annotation", "core"]
 
 TYPES = ("null", "boolean", "number", "integer", "string", "array", "object")
+
+
+#: The shapes of keywords that hold subschemas.
+SUBSCHEMA_SHAPES = frozenset(
+    {"schema_map", "dependencies", "schemas", "schema_or_schemas", "schema", "bool_or_schema"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,11 @@ def _by_name(draft: int) -> dict[str, Keyword]:
 def keyword_of(name: str, draft: int) -> Keyword | None:
     """The keyword as `draft` defines it, or None if it does not."""
     return _by_name(draft).get(name)
+
+
+def overridden(schema: dict[str, Any], draft: int) -> bool:
+    """Whether ``$ref`` makes everything beside it void, as the drafts up to 7 demand."""
+    return draft <= 7 and isinstance(schema.get("$ref"), str)
 
 
 def hint(name: str, draft: int) -> str:

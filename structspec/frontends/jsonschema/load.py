@@ -12,6 +12,7 @@ Example::
 
     >>> from structspec.frontends.jsonschema.load import load
     >>> from structspec.frontends.jsonschema.options import SchemaOptions
+from structspec.frontends.jsonschema.pointers import ROOT, Pointer, escape
     >>> load('{"const": 2.0}', SchemaOptions()).root
     {'const': 2}
 """
@@ -33,8 +34,10 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
 from structspec.errors import SchemaError, UnsupportedFeature
+from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.keywords import Draft
 from structspec.frontends.jsonschema.options import SchemaOptions
+from structspec.frontends.jsonschema.pointers import ROOT, Pointer, escape
 
 __all__ = [
     "Document",
@@ -43,7 +46,6 @@ __all__ = [
     "draft_of",
     "dynamic_anchors",
     "dynamic_target",
-    "escape",
     "load",
     "plain",
     "read_text",
@@ -67,6 +69,8 @@ _SPECIFICATIONS: dict[Draft, Specification[Any]] = {
 
 # A number such as 1e999999999 is short to write and endless to spell out.
 _MOST_DIGITS = 4096
+_SHORT_NUMBER = 18
+_SMALL = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Target:
 
     schema: Any
     resolver: Resolver[Any]
-    pointer: str
+    pointer: Pointer
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,9 @@ class Document:
     resolver: Resolver[Any]
     uri: str
 
-    def follow(self, reference: str, resolver: Resolver[Any], pointer: str, keyword: str) -> Target:
+    def follow(
+        self, reference: str, resolver: Resolver[Any], pointer: Pointer, keyword: str
+    ) -> Target:
         """Resolve `reference` as found at `pointer`. Raises SchemaError if it leads nowhere."""
         try:
             resolved = _look_up(resolver, reference)
@@ -98,7 +104,7 @@ class Document:
                 else "nothing is fetched; pass the document as resources={uri: document}"
             )
             raise SchemaError(
-                f"'{keyword}' leads nowhere: {reference!r} ({remedy})", pointer=pointer
+                f"'{keyword}' leads nowhere: {reference!r} ({remedy})", pointer=str(pointer)
             ) from error
         absolute = urljoin(base_uri(resolver), reference)
         base, fragment = urldefrag(absolute)
@@ -109,9 +115,10 @@ class Document:
         if not isinstance(resolved.contents, dict | bool):
             kind = type(resolved.contents).__name__
             raise SchemaError(
-                f"'{keyword}' leads to a {kind}, not to a schema: {reference!r}", pointer=pointer
+                f"'{keyword}' leads to a {kind}, not to a schema: {reference!r}",
+                pointer=str(pointer),
             )
-        return Target(resolved.contents, resolved.resolver, place)
+        return Target(resolved.contents, resolved.resolver, Pointer.at(place))
 
 
 def dynamic_target(
@@ -134,7 +141,8 @@ def dynamic_target(
             continue
         schema = found.contents
         if isinstance(schema, dict) and schema.get(mark[0]) == mark[1]:
-            return Target(schema, found.resolver, f"{uri}#{name}" if uri or name else "")
+            place = Pointer.at(f"{uri}#{name}") if uri or name else ROOT
+            return Target(schema, found.resolver, place)
     return static
 
 
@@ -173,23 +181,18 @@ def base_uri(resolver: Resolver[Any]) -> str:
     return str(resolver._base_uri)
 
 
-def escape(segment: str) -> str:
-    """One segment of a JSON pointer, with ``~`` and ``/`` escaped."""
-    return segment.replace("~", "~0").replace("/", "~1")
-
-
-def draft_of(schema: Any, default: Draft, pointer: str) -> Draft:
+def draft_of(schema: Any, default: Draft, pointer: Pointer) -> Draft:
     """The draft that ``$schema`` names, else `default`. Raises UnsupportedFeature if unknown."""
     uri = schema.get("$schema") if isinstance(schema, dict) else None
     if uri is None:
         return default
     if not isinstance(uri, str):
-        raise SchemaError(f"'$schema' must be a string, not {uri!r}", pointer=pointer)
+        raise SchemaError(f"'$schema' must be a string, not {uri!r}", pointer=str(pointer))
     draft = _DRAFTS.get(_bare(uri))
     if draft is None:
         raise UnsupportedFeature(
             "$schema",
-            pointer,
+            str(pointer),
             f"unknown dialect {uri!r}; the drafts 4, 6, 7, 2019-09 and 2020-12 are known",
         )
     return draft
@@ -204,11 +207,9 @@ def _refuse_circles(root: Any) -> None:
     """Raise SchemaError if a Python container holds itself; JSON could not."""
     path: set[int] = set()
     done: set[int] = set()
-    stack: list[tuple[Any, bool]] = [(root, False)]
+    stack = [(root, False)] if isinstance(root, dict | list | tuple) else []
     while stack:
         value, leaving = stack.pop()
-        if not isinstance(value, dict | list | tuple):
-            continue
         if leaving:
             path.discard(id(value))
             done.add(id(value))
@@ -218,13 +219,16 @@ def _refuse_circles(root: Any) -> None:
             path.add(id(value))
             stack.append((value, True))
             children = value.values() if isinstance(value, dict) else value
-            stack.extend((child, False) for child in children)
+            stack.extend(
+                (child, False) for child in children if isinstance(child, dict | list | tuple)
+            )
 
 
 def load(schema: Any, options: SchemaOptions) -> Document:
     """Read a schema. Raises SchemaError if it is none, with the place of the fault."""
     default: Draft = 2020
-    _refuse_circles(schema)
+    if not isinstance(schema, str):
+        _refuse_circles(schema)
     if options.resources is not None and not (
         isinstance(options.resources, Mapping)
         and all(isinstance(u, str) for u in options.resources)
@@ -241,7 +245,7 @@ def load(schema: Any, options: SchemaOptions) -> Document:
             )
         default = named
     root = _read(schema, "")
-    draft = draft_of(root, default, "")
+    draft = draft_of(root, default, ROOT)
     if not isinstance(root, dict | bool) or (draft == 4 and isinstance(root, bool)):
         raise SchemaError(
             f"a schema is an object{'' if draft == 4 else ', true or false'}, "
@@ -251,7 +255,7 @@ def load(schema: Any, options: SchemaOptions) -> Document:
     resources = []
     for uri, document in (options.resources or {}).items():
         contents = _read(document, uri + "#")
-        specification = specification_of(draft_of(contents, draft, uri + "#"))
+        specification = specification_of(draft_of(contents, draft, Pointer.at(uri + "#")))
         resources.append((uri, specification.create_resource(contents)))
     resource = specification_of(draft).create_resource(root)
     try:
@@ -274,8 +278,12 @@ def read_text(source: str) -> Any:
     """Parse the JSON text of a schema exactly. Raises SchemaError with line and column."""
     try:
         value = json.loads(
-            source, parse_float=Decimal, parse_int=Decimal, parse_constant=_no_constant
+            source, parse_float=_parsed, parse_int=_parsed_int, parse_constant=_no_constant
         )
+    except UnsupportedFeature:
+        # A number that is too long: read it again to say where it stands.
+        value = json.loads(source, parse_float=Decimal, parse_int=Decimal)
+        return plain(value)
     except json.JSONDecodeError as error:
         raise SchemaError(
             f"the schema is not JSON: {error.msg}", line=error.lineno, column=error.colno
@@ -285,7 +293,16 @@ def read_text(source: str) -> Any:
             "the schema's JSON text is nested deeper than the JSON parser can read; "
             "flatten it with $defs and $ref"
         ) from error
-    return plain(value)
+    # Only escapes can make halves of surrogate pairs (or a str that UTF-8 cannot hold).
+    return plain(value) if "\\u" in source or _has_surrogates(source) else value
+
+
+def _parsed(text: str) -> int | Decimal:
+    return _number(Decimal(text), "", None)
+
+
+def _parsed_int(text: str) -> int | Decimal:
+    return int(text) if len(text) < _SHORT_NUMBER else _number(Decimal(text), "", None)
 
 
 def _no_constant(name: str) -> Any:
@@ -293,28 +310,58 @@ def _no_constant(name: str) -> Any:
 
 
 def plain(source: Any, pointer: str = "") -> Any:
-    """A copy of a JSON value whose numbers are ints and Decimals. Iterative, linear."""
+    """A copy of a JSON value whose numbers are ints and Decimals. Iterative, linear.
+
+    The copy is a tree even if the source shares containers; one that becomes too large raises
+    BudgetExceeded.
+    """
     box: list[Any] = [None]
     # (where to store, under which key, the source value, its pointer as a linked list)
     stack: list[tuple[Any, Any, Any, Any]] = [(box, 0, source, None)]
+    made = 0
     while stack:
         holder, key, value, path = stack.pop()
         if isinstance(value, Mapping):
-            made: dict[str, Any] = {}
-            holder[key] = made
-            for name in value:
+            copy: dict[str, Any] = {}
+            holder[key] = copy
+            for name, item in value.items():
                 if not isinstance(name, str):
                     raise SchemaError(
                         f"the key {name!r} is not a string", pointer=_join(pointer, path)
                     )
-                made[_text(name)] = None
-            stack.extend((made, _text(name), item, (path, name)) for name, item in value.items())
+                name = _text(name)
+                kind = type(item)
+                if kind is str:
+                    copy[name] = item if item.isascii() else _text(item)
+                elif kind is bool or item is None:
+                    copy[name] = item
+                elif kind is dict or kind is list:
+                    copy[name] = None  # keeps the order of the keys
+                    stack.append((copy, name, item, (path, name)))
+                elif isinstance(item, Mapping | list | tuple):
+                    copy[name] = None
+                    stack.append((copy, name, item, (path, name)))
+                else:
+                    copy[name] = _scalar(item, pointer, (path, name))
         elif isinstance(value, list | tuple):
-            items: list[Any] = [None] * len(value)
+            items: list[Any] = []
             holder[key] = items
-            stack.extend((items, i, item, (path, str(i))) for i, item in enumerate(value))
+            for i, item in enumerate(value):
+                kind = type(item)
+                if kind is str:
+                    items.append(item if item.isascii() else _text(item))
+                elif kind is bool or item is None:
+                    items.append(item)
+                elif isinstance(item, Mapping | list | tuple):
+                    items.append(None)
+                    stack.append((items, i, item, (path, str(i))))
+                else:
+                    items.append(_scalar(item, pointer, (path, str(i))))
         else:
             holder[key] = _scalar(value, pointer, path)
+        made += 1
+        if made % 1024 == 0:
+            spend(1024)
     return box[0]
 
 
@@ -324,6 +371,8 @@ def _scalar(value: Any, pointer: str, path: Any) -> Any:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, int):
+        if type(value) is int and -_SMALL < value < _SMALL:
+            return value
         if value.bit_length() > 3 * _MOST_DIGITS:
             return _number(Decimal(value), pointer, path)
         return int(value)
@@ -364,6 +413,16 @@ def _text(value: str) -> str:
     if value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value):
         return value
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+def _has_surrogates(text: str) -> bool:
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _join(pointer: str, path: Any) -> str:

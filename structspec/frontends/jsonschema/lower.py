@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from structspec import ir
-from structspec.errors import UnsupportedFeature
+from structspec.errors import BudgetExceeded, UnsupportedFeature
 from structspec.frontends.jsonschema.algebra import NOTHING, Form
+from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.digits import Digits
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal
 from structspec.frontends.jsonschema.items import Items
@@ -38,6 +39,12 @@ _INLINE_TEXT = 64
 # A document with more text than this shares the escapes of each character through rules.
 _SHARE_ABOVE = 4096
 
+# The keywords that a budget is named for, if a subschema has several.
+_COSTLY = (
+    "pattern", "format", "enum", "const", "maxLength", "minLength", "multipleOf", "contains",
+    "uniqueItems", "patternProperties", "minProperties", "minItems", "prefixItems", "properties",
+)  # fmt: skip
+
 _BLANK = ir.Chars(((9, 10), (13, 13), (32, 32)))
 _MOST_BLANKS = 32
 
@@ -50,13 +57,13 @@ class Lowering:
         self.normaliser = normaliser
         self.options = options
         self.rules: dict[str, ir.Node] = {}
-        share = _text_size(atlas.document.root) > _SHARE_ABOVE
+        share = _much_text(atlas.document.root)
         self.spelling = Spelling(options.spelling, self.rules, share)
         self.digits = Digits(self.rules, options.spelling)
         self._values: dict[Goal, ir.Node] = {FALSE: ir.NOTHING}
         self._names: dict[Form, str] = {}
         self._leaves: dict[NumberSet | tuple[StringShape, ...], ir.Node] = {}
-        self._queue: list[tuple[str, Form]] = []
+        self._queue: list[tuple[str, Goal, Form]] = []
         #: The gap behind brackets, keys and values; the gap behind commas and colons.
         self.gap, self.wide = self._gaps()
         self.items = Items(self)
@@ -66,8 +73,9 @@ class Lowering:
         """The grammar of the whole document."""
         root = self.value(self.atlas.root_goal())
         self.rules["root"] = ir.sequence((self.gap, root, self.gap))
-        for name, form in self._queue:
-            self.rules[name] = self._form(form)
+        for name, goal, form in self._queue:
+            spend(2)
+            self.rules[name] = self._leaf(goal, form)
         if self.spelling.shortened:
             self.atlas.narrow_strings("some strings are written without needless escapes")
         return prune(self.rules, "root")
@@ -104,21 +112,35 @@ class Lowering:
             if form == NOTHING:
                 node = ir.NOTHING
             elif form.leaf:
-                node = self._form(form)
+                node = self._leaf(goal, form)
             else:
                 name = self._names.get(form)
                 if name is None:
                     name = self._names[form] = self._name(goal)
-                    self._queue.append((name, form))
+                    self._queue.append((name, goal, form))
                 node = ir.Rule(name)
             self._values[goal] = node
         return node
+
+    def _leaf(self, goal: Goal, form: Form) -> ir.Node:
+        try:
+            return self._form(form)
+        except BudgetExceeded as error:
+            raise self._placed(error, goal) from error
+
+    def _placed(self, error: BudgetExceeded, goal: Goal) -> BudgetExceeded:
+        """The error with the place of the first subschema of a goal."""
+        if goal in (TRUE, FALSE):
+            return error.at(None, "")
+        place = self.atlas.place(min(abs(part) for alternative in goal for part in alternative))
+        keyword = next((name for name in _COSTLY if name in place.schema), None)
+        return error.at(keyword, place.pointer)
 
     def _name(self, goal: Goal) -> str:
         if goal == TRUE:
             return "value"
         number = min(abs(part) for alternative in goal for part in alternative)
-        return f"value-{len(self._names)}:{self.atlas.place(number).pointer}"
+        return f"value-{len(self._names)}:{number}"
 
     def _form(self, form: Form) -> ir.Node:
         self.refuse(form.refusals)
@@ -133,7 +155,7 @@ class Lowering:
         for shape in form.objects:
             self.refuse(shape.refusals)
             options.append(self._bracketed(b"{", self.members.node(shape), b"}"))
-        return ir.choice(options)
+        return _either(options)
 
     def _bracketed(self, opening: bytes, content: ir.Node, closing: bytes) -> ir.Node:
         if content == ir.NOTHING:
@@ -172,6 +194,15 @@ class Lowering:
         return ir.Rule(name)
 
 
+def _either(options: list[ir.Node]) -> ir.Node:
+    """A choice, as `ir.choice` makes it, that does not compare large nodes with each other."""
+    flat: dict[int, ir.Node] = {}
+    for option in options:
+        for part in option.items if isinstance(option, ir.Choice) else (option,):
+            flat.setdefault(id(part), part)
+    return next(iter(flat.values())) if len(flat) == 1 else ir.Choice(tuple(flat.values()))
+
+
 def _short(node: ir.Node) -> bool:
     """Whether a node is literal text that is cheaper written out than called."""
     size = 0
@@ -189,16 +220,17 @@ def _short(node: ir.Node) -> bool:
     return True
 
 
-def _text_size(document: object) -> int:
-    size = 0
+def _much_text(document: object) -> bool:
+    """Whether the keys and strings of a document are so long that sharing escapes pays."""
+    left = _SHARE_ABOVE
     stack = [document]
-    while stack:
+    while stack and left >= 0:
         top = stack.pop()
         if isinstance(top, dict):
-            size += sum(map(len, top))
+            left -= sum(map(len, top))
             stack.extend(top.values())
         elif isinstance(top, list):
             stack.extend(top)
         elif isinstance(top, str):
-            size += len(top)
-    return size
+            left -= len(top)
+    return left < 0

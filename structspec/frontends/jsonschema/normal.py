@@ -21,9 +21,10 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 
+from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema.algebra import (
     ANYTHING,
     NOTHING,
@@ -34,9 +35,11 @@ from structspec.frontends.jsonschema.algebra import (
 )
 from structspec.frontends.jsonschema.arrays import ArrayShape
 from structspec.frontends.jsonschema.assertions import own_evaluated, own_form
+from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.evaluated import Evaluated, Kind, Tracer, trace_keywords
-from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
-from structspec.frontends.jsonschema.load import escape
+from structspec.frontends.jsonschema.exclusive import one_each
+from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal
+from structspec.frontends.jsonschema.intervals import count
 from structspec.frontends.jsonschema.objects import ObjectShape
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.places import Atlas, Place
@@ -44,8 +47,10 @@ from structspec.frontends.jsonschema.refusal import Refusal
 
 __all__ = ["Normaliser"]
 
-# How deep emptiness is looked for when deciding whether branches of `oneOf` exclude each other.
+# How deep emptiness is looked for, and how many such searches may nest.
 _PROBE_DEPTH = 6
+_MOST_PROBES = 12
+_MOST_POINTS = 64
 
 #: References whose target depends on the dynamic scope.
 _DYNAMIC: dict[int, tuple[str, ...]] = {2019: ("$recursiveRef",), 2020: ("$dynamicRef",)}
@@ -69,6 +74,8 @@ class Normaliser:
         self._forms: dict[int, Form] = {}
         self._goals: dict[Goal, Form] = {TRUE: ANYTHING, FALSE: NOTHING}
         self._active: set[int] = set()
+        self._emptiness: dict[tuple[Goal, int], bool] = {}
+        self._probing = 0
 
     def form(self, goal: Goal) -> Form:
         """The normal form of a goal."""
@@ -80,7 +87,7 @@ class Normaliser:
         for alternative in sorted(goal, key=sorted):
             form = ANYTHING
             for number in sorted(alternative, key=abs):
-                form = intersect(form, self._signed(number))
+                form = intersect(form, self._signed(number), self.hopeless)
             alternatives.append(form)
         result = union(*alternatives)
         self._goals[goal] = result
@@ -90,7 +97,8 @@ class Normaliser:
         form = self._place_form(abs(number))
         if number > 0:
             return form
-        return complement(form, Refusal("not", -number, "the complement is not known exactly"))
+        blame = Refusal("not", -number, "the complement is not known exactly")
+        return complement(form, blame, self.hopeless)
 
     # Subschemas of the same value ----------------------------------------------------------
 
@@ -152,17 +160,17 @@ class Normaliser:
                 yield (
                     keyword,
                     [
-                        atlas.goal(sub, place, f"/{keyword}/{index}")
+                        atlas.goal(sub, place, keyword, str(index))
                         for index, sub in enumerate(schema[keyword])
                     ],
                 )
         if "not" in schema:
-            yield "not", [atlas.goal(schema["not"], place, "/not")]
+            yield "not", [atlas.goal(schema["not"], place, "not")]
         if draft >= 7 and "if" in schema and ("then" in schema or "else" in schema):
             yield (
                 "if",
                 [
-                    atlas.goal(schema.get(keyword, True), place, f"/{keyword}")
+                    atlas.goal(schema.get(keyword, True), place, keyword)
                     for keyword in ("if", "then", "else")
                 ],
             )
@@ -170,41 +178,55 @@ class Normaliser:
             if (keyword == "dependencies") == (draft <= 7):
                 for name, sub in schema.get(keyword, {}).items():
                     if not isinstance(sub, list):
-                        path = f"/{keyword}/{escape(name)}"
-                        yield f"{keyword}/{name}", [atlas.goal(sub, place, path)]
+                        yield f"{keyword}/{name}", [atlas.goal(sub, place, keyword, name)]
 
     def _combine(self, place: Place) -> Form:
-        form = own_form(place, self.atlas, self.options)
+        try:
+            form = own_form(place, self.atlas, self.options)
+        except BudgetExceeded as error:
+            raise error.at(None, place.pointer) from error
         for keyword, goals in self._combinators(place):
-            if keyword == "oneOf":
-                applied = union(*self._one_each(goals, place))
-            elif keyword == "not":
-                applied = complement(self.form(goals[0]), self._blame("not", place))
-            elif keyword == "if":
-                blame = self._blame("if", place)
-                condition, then, otherwise = map(self.form, goals)
-                applied = union(
-                    intersect(condition, then), intersect(complement(condition, blame), otherwise)
-                )
-            elif keyword.startswith("dependen"):
-                absent, present = _presence(keyword.partition("/")[2])
-                applied = union(absent, intersect(present, self.form(goals[0])))
-            elif keyword == "anyOf":
-                applied = union(*map(self.form, goals))
-            else:
-                applied = ANYTHING
-                for goal in goals:
-                    applied = intersect(applied, self.form(goal))
-            form = intersect(form, applied)
+            try:
+                form = self._combined(form, place, keyword, goals)
+            except BudgetExceeded as error:
+                raise error.at(keyword, place.pointer) from error
         for kind in trace_keywords(place) if place.draft >= 2019 else ():
-            form = self._with_unevaluated(form, place, kind)
+            try:
+                form = self._with_unevaluated(form, place, kind)
+            except BudgetExceeded as error:
+                raise error.at("unevaluated", place.pointer) from error
         return form
+
+    def _combined(self, form: Form, place: Place, keyword: str, goals: list[Goal]) -> Form:
+        """What is left of `form` under one combinator of a schema."""
+        if keyword == "oneOf":
+            applied = union(*self._one_each(goals, place))
+        elif keyword == "not":
+            applied = complement(self.form(goals[0]), self._blame("not", place), self.hopeless)
+        elif keyword == "if":
+            blame = self._blame("if", place)
+            condition, then, otherwise = map(self.form, goals)
+            outside = complement(condition, blame, self.hopeless)
+            applied = union(
+                intersect(condition, then, self.hopeless),
+                intersect(outside, otherwise, self.hopeless),
+            )
+        elif keyword.startswith("dependen"):
+            absent, present = _presence(keyword.partition("/")[2])
+            applied = union(absent, intersect(present, self.form(goals[0])))
+        elif keyword == "anyOf":
+            applied = union(*map(self.form, goals))
+        else:
+            for goal in goals:
+                form = intersect(form, self.form(goal), self.hopeless)
+            return form
+        return intersect(form, applied, self.hopeless)
 
     # Evaluation ----------------------------------------------------------------------------
 
     def _with_unevaluated(self, form: Form, place: Place, kind: Kind) -> Form:
         keyword = "unevaluatedProperties" if kind == "objects" else "unevaluatedItems"
-        left = self.atlas.goal(place.schema[keyword], place, "/" + keyword)
+        left = self.atlas.goal(place.schema[keyword], place, keyword)
         if left == TRUE or not getattr(form, kind):
             return form
         part = Tracer(self).left_over(place, kind, left)
@@ -230,9 +252,19 @@ class Normaliser:
         """The alternatives of each combinator; see `evaluated.Combined`."""
         for keyword, goals in self._combinators(place):
             if keyword == "not":
-                yield [[(complement(self.form(goals[0]), self._blame("not", place)), TRUE)]]
+                yield [
+                    [
+                        (
+                            complement(
+                                self.form(goals[0]), self._blame("not", place), self.hopeless
+                            ),
+                            TRUE,
+                        )
+                    ]
+                ]
             elif keyword == "if":
-                outside = complement(self.form(goals[0]), self._blame("if", place))
+                blame = self._blame("if", place)
+                outside = complement(self.form(goals[0]), blame, self.hopeless)
                 yield [
                     [(ANYTHING, goals[0]), (ANYTHING, goals[1])],
                     [(outside, TRUE), (ANYTHING, goals[2])],
@@ -249,75 +281,80 @@ class Normaliser:
                 yield [[(ANYTHING, goal) for goal in goals]]
         schema = place.schema
         if place.draft >= 2019 and "if" in schema and not {"then", "else"} & schema.keys():
-            condition = self.atlas.goal(schema["if"], place, "/if")
+            condition = self.atlas.goal(schema["if"], place, "if")
             yield [[(ANYTHING, TRUE)], [(ANYTHING, condition)]]
 
     def _blame(self, keyword: str, place: Place) -> Refusal:
         return Refusal(keyword, place.number, "the complement is not known exactly")
 
-    # oneOf ---------------------------------------------------------------------------------
-
     def _one_each(self, goals: list[Goal], place: Place) -> list[Form]:
-        """For each branch, the values that satisfy it and no other."""
-        forms = [self.form(goal) for goal in goals]
+        """For each branch of a `oneOf`, the values that satisfy it and no other."""
         blame = Refusal(
             "oneOf", place.number, "whether two branches overlap cannot be decided exactly"
         )
-        outside: list[Form | None] = [None] * len(forms)
+        return one_each([self.form(goal) for goal in goals], blame, self)
 
-        def beyond(index: int) -> Form:
-            known = outside[index]
-            if known is None:
-                known = outside[index] = complement(forms[index], blame)
-            return known
+    # Emptiness -----------------------------------------------------------------------------
 
-        overlapping: list[list[int]] = [[] for _ in forms]
-        for i in range(len(forms)):
-            for j in range(i):
-                if not self._disjoint(forms[i], forms[j]):
-                    overlapping[i].append(j)
-                    overlapping[j].append(i)
-        results = []
-        for form, others in zip(forms, overlapping, strict=True):
-            for other in others:
-                form = intersect(form, beyond(other))
-            results.append(form)
-        return results
+    def empty(self, goal: Goal) -> bool:
+        """Whether it is seen without deep search that no value satisfies `goal`."""
+        return self._empty(goal, _PROBE_DEPTH)
 
-    def _disjoint(self, left: Form, right: Form) -> bool:
-        """Whether no value is in both forms, as far as that is seen without deep search."""
-        if (left.null and right.null) or left.booleans & right.booleans:
-            return False
-        shallow = intersect(
-            Form(numbers=left.numbers, strings=left.strings),
-            Form(numbers=right.numbers, strings=right.strings),
-        )
-        if shallow.numbers or shallow.strings:
-            return False
-        return all(self._no_object(a, b) for a in left.objects for b in right.objects) and all(
-            self._empty_array(a.intersect(b), _PROBE_DEPTH)
-            for a in left.arrays
-            for b in right.arrays
-        )
+    def hopeless(self, shape: ArrayShape | ObjectShape) -> bool:
+        """Whether it is seen without deep search that no value is of this shape."""
+        if isinstance(shape, ArrayShape):
+            return self._empty_array(shape, _PROBE_DEPTH)
+        return self._empty_object(shape, _PROBE_DEPTH)
 
-    def _no_object(self, left: ObjectShape, right: ObjectShape) -> bool:
-        # The usual tag of a union is required on both sides; look at such members first.
-        shared = set(left.required) & set(right.required)
-        for name in sorted(shared):
-            both = conjoin(left.goal_of(name), right.goal_of(name))
-            if self._empty(both, _PROBE_DEPTH):
-                return True
-        return self._empty_object(left.intersect(right), _PROBE_DEPTH)
+    def tags(self, goal: Goal) -> frozenset[Hashable] | None:
+        """The scalars that satisfy a goal; None if others do, or they cannot be listed."""
+        if goal == TRUE or self._probing >= _MOST_PROBES:
+            return None
+        self._probing += 1
+        try:
+            form = self.form(goal)
+        except CircularReference:
+            return None
+        finally:
+            self._probing -= 1
+        if form.refusals or form.arrays or form.objects:
+            return None
+        found: set[Hashable] = {("boolean", flag) for flag in form.booleans}
+        if form.null:
+            found.add("null")
+        for strings in form.strings:
+            if strings.values is None:
+                return None
+            found.update(("string", value) for value in strings.values)
+        for numbers in form.numbers:
+            if count(numbers.ints) > _MOST_POINTS or any(a[0] != b[0] for a, b in numbers.fracs):
+                return None
+            found.update(("number", n) for low, high in numbers.ints for n in range(low, high))
+            found.update(("number", low[0]) for low, _ in numbers.fracs)
+        return frozenset(found)
 
     def _empty(self, goal: Goal, depth: int) -> bool:
         if goal in (TRUE, FALSE):
             return goal == FALSE
         if depth == 0:
             return False
-        try:
-            form = self.form(goal)
-        except CircularReference:
+        known = self._emptiness.get((goal, depth))
+        if known is not None:
+            return known
+        if self._probing >= _MOST_PROBES:
             return False
+        spend()
+        self._probing += 1
+        try:
+            found = self._no_values(self.form(goal), depth)
+        except CircularReference:
+            found = False
+        finally:
+            self._probing -= 1
+        self._emptiness[goal, depth] = found
+        return found
+
+    def _no_values(self, form: Form, depth: int) -> bool:
         if form.null or form.booleans or form.numbers or form.strings:
             return False
         return all(self._empty_array(shape, depth - 1) for shape in form.arrays) and all(
@@ -333,7 +370,7 @@ class Normaliser:
     def _empty_object(self, shape: ObjectShape, depth: int) -> bool:
         if shape.empty:
             return True
-        return any(required and self._empty(goal, depth) for _, goal, required in shape.members())
+        return any(self._empty(shape.goal_of(name), depth) for name in shape.required)
 
 
 def _presence(name: str) -> tuple[Form, Form]:

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from structspec.errors import BudgetExceeded
-from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin, negate
+from structspec.frontends.jsonschema.budget import spend
+from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin, implies, negate
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
 
@@ -43,7 +45,7 @@ class Demand:
     refusal: Refusal
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ObjectShape:
     """Objects whose member n satisfies the goal of n, see `goal_of`.
 
@@ -62,24 +64,40 @@ class ObjectShape:
     cells: Cells = ()
     demands: frozenset[Demand] = frozenset()
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash(
+            (self.properties, self.required, self.additional, self.names, self.fewest, self.most,
+             self.refusals, self.cells, self.demands)
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def declared(self) -> dict[str, Goal]:
+        """The goals of the properties by name. Not to be changed."""
+        return dict(self.properties)
+
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """The names in `required`."""
+        return frozenset(self.required)
+
     @property
     def empty(self) -> bool:
         """Whether a required member is impossible, or the bounds contradict each other."""
         if self.most is not None and self.most < max(self.fewest, len(self.required)):
             return True
-        if not self.required:
-            return False
-        goals = dict(self.properties)
+        goals = self.declared
         return any(
-            (goals[name] if name in goals else self.other(name)) == FALSE for name in self.required
+            not (goals[name] if name in goals else self.other(name)) for name in self.required
         )
 
     def goal_of(self, name: str) -> Goal:
         """What the value of the member `name` has to satisfy."""
-        for declared, goal in self.properties:
-            if declared == name:
-                return goal
-        return self.other(name)
+        goal = self.declared.get(name)
+        return self.other(name) if goal is None else goal
 
     def other(self, name: str) -> Goal:
         """What the value of an undeclared member `name` has to satisfy."""
@@ -90,35 +108,41 @@ class ObjectShape:
 
     def members(self) -> Iterator[tuple[str, Goal, bool]]:
         """(name, goal, required) of all named members: declared ones, then undeclared required."""
-        required = set(self.required)
-        declared = set()
+        needed, declared = self.needed, self.declared
         for name, goal in self.properties:
-            declared.add(name)
-            yield name, goal, name in required
+            yield name, goal, name in needed
         for name in self.required:
             if name not in declared:
                 yield name, self.other(name), True
 
     def intersect(self, other: ObjectShape) -> ObjectShape:
         """The objects of both shapes; names of `self` come first."""
-        if self == ALL_OBJECTS:
-            return other
-        if other == ALL_OBJECTS:
+        if self is other or other is ALL_OBJECTS:
             return self
-        mine, theirs = dict(self.properties), dict(other.properties)
-        properties = [
-            (name, conjoin(goal, theirs[name] if name in theirs else other.other(name)))
-            for name, goal in self.properties
-        ]
-        properties += [
-            (name, conjoin(self.other(name), goal))
-            for name, goal in other.properties
-            if name not in mine
-        ]
+        if self is ALL_OBJECTS:
+            return other
+        mine, theirs = self.declared, other.declared
+        properties = mine
+        if theirs or other.additional != TRUE or other.cells:
+            free = other.additional == TRUE and not other.cells
+            if free:
+                properties = dict(mine)
+            else:
+                properties = {
+                    name: goal if name in theirs else conjoin(goal, other.other(name))
+                    for name, goal in mine.items()
+                }
+            for name, goal in theirs.items():
+                known = properties.get(name)
+                properties[name] = conjoin(self.other(name) if known is None else known, goal)
+            spend(1 + len(theirs) + (len(mine) >> 4 if free else len(mine)))
+        required = self.required
+        if not other.needed <= self.needed:
+            required = tuple(dict.fromkeys((*self.required, *other.required)))
         limits = [limit for limit in (self.most, other.most) if limit is not None]
         return ObjectShape(
-            tuple(properties),
-            tuple(dict.fromkeys((*self.required, *other.required))),
+            self.properties if properties is mine else tuple(properties.items()),
+            required,
             conjoin(self.additional, other.additional),
             conjoin(self.names, other.names),
             max(self.fewest, other.fewest),
@@ -128,11 +152,34 @@ class ObjectShape:
             self.demands | other.demands,
         )
 
+    def within(self, other: ObjectShape) -> bool:
+        """Whether it is seen at once that every object of this shape is one of `other`."""
+        if other.refusals or not other.needed <= self.needed or other.fewest > self.fewest:
+            return False
+        if other.most is not None and (self.most is None or self.most > other.most):
+            return False
+        if not other.demands <= self.demands or not implies(self.names, other.names):
+            return False
+        if other.cells != self.cells and (other.cells or other.additional != TRUE):
+            return False
+        spend(1 + len(other.properties))
+        if not implies(self.additional, other.additional):
+            return False
+        if not all(implies(self.goal_of(name), goal) for name, goal in other.properties):
+            return False
+        if other.additional == TRUE and not other.cells:
+            return True
+        theirs = other.declared
+        return all(
+            implies(goal, other.other(name)) for name, goal in self.properties if name not in theirs
+        )
+
     def complement(self, blame: Refusal) -> Iterator[ObjectShape]:
         """Shapes that together are all other objects; `blame` is refused where none are known."""
         if self.refusals:
             yield ObjectShape(refusals=self.refusals | {blame})
             return
+        spend(len(self.required) + len(self.properties))
         for name in self.required:
             yield ObjectShape(((name, FALSE),))
         for name, goal in self.properties:
@@ -205,9 +252,10 @@ def _overlay(mine: Cells, my_rest: Goal, theirs: Cells, their_rest: Goal) -> Cel
         for j, (others, their_goal) in enumerate(right):
             if i == len(mine) and j == len(theirs):
                 continue
+            spend(10)
             both = keys.intersect(others)
             if not both.empty:
                 found.append((both, conjoin(goal, their_goal)))
                 if len(found) > MOST_CELLS:
-                    raise BudgetExceeded("states", MOST_CELLS, len(found))
+                    raise BudgetExceeded("cells of keys", MOST_CELLS, len(found))
     return tuple(found)

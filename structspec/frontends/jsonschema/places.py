@@ -6,8 +6,8 @@ often they are written. Content is compared bottom up through identifiers of con
 a whole document is linear and never recurses.
 
 The walk visits every subschema occurrence of the document (and the targets of references outside
-the usual places), raises SchemaError on a keyword of the wrong shape, and records one report entry
-per keyword.
+the usual places), raises SchemaError on a keyword of the wrong shape, and remembers the occurrence
+for the report, which `fates` writes when somebody reads it.
 
 Example::
 
@@ -23,20 +23,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any, TypeAlias
 
 from referencing._core import Resolver
 from referencing.exceptions import Unresolvable
 
 from structspec.errors import SchemaError, UnsupportedFeature
-from structspec.frontends.jsonschema.formats import Format, format_of
+from structspec.frontends.jsonschema.budget import spend
+from structspec.frontends.jsonschema.fates import Fates, asserted_format
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
 from structspec.frontends.jsonschema.keywords import (
+    SUBSCHEMA_SHAPES,
     Draft,
-    Keyword,
-    hint,
     keyword_of,
+    overridden,
     shape_fault,
     subschemas,
 )
@@ -47,19 +47,17 @@ from structspec.frontends.jsonschema.load import (
     draft_of,
     dynamic_anchors,
     dynamic_target,
-    escape,
     specification_of,
 )
 from structspec.frontends.jsonschema.options import SchemaOptions
-from structspec.report import Entry, Report, Status
+from structspec.frontends.jsonschema.pointers import ROOT, Pointer
+from structspec.report import Entry, Report
 
-__all__ = ["Atlas", "Place", "asserted_format"]
+__all__ = ["Atlas", "Place"]
 
 _LOCATING = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
-_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-
-
-_STRING_KEYWORDS = frozenset({"pattern", "format", "minLength", "maxLength", "patternProperties"})
+# Stand for true and false, and for the end of the keys, in the contents of containers.
+_YES, _NO, _VALUES = object(), object(), object()
 
 # Scopes grow by resources that have not been met before; a longer way is refused.
 _LONGEST_SCOPE = 64
@@ -75,9 +73,24 @@ class Place:
     schema: Any
     resolver: Resolver[Any]
     draft: Draft
-    pointer: str
+    path: Pointer
     #: The URIs of the resources with dynamic anchors entered on the way here, outermost first.
     scope: Scope = ()
+
+    @property
+    def pointer(self) -> str:
+        """The JSON pointer, for messages."""
+        return str(self.path)
+
+
+class _Content:
+    """What equal values share; see `Atlas._content`."""
+
+    __slots__ = ("locating",)
+
+    def __init__(self, locating: bool) -> None:
+        #: Whether references or identifiers are in it, so that its place matters.
+        self.locating = locating
 
 
 class Atlas:
@@ -88,15 +101,18 @@ class Atlas:
         self.options = options
         self.places: list[Place] = []
         self._numbers: dict[tuple[Any, ...], int] = {}
-        self._contents: dict[Any, int] = {}
-        self._content_of: dict[int, int] = {}
-        self._locating: list[bool] = []
+        self._contents: dict[Any, _Content] = {}
+        self._content_of: dict[int, _Content] = {}
         self._alive: list[Any] = []
-        self._pointers: list[list[str]] = []
-        self._entries: dict[tuple[str, str], Entry] = {}
-        self._walked: set[str] = set()
+        #: Every occurrence of each place.
+        self._occurrences: list[list[Pointer]] = []
+        #: What has been walked, in the order of the document, for the report.
+        self._walked: list[tuple[Pointer, dict[str, Any], Draft]] = []
+        self._seen: set[int] = set()
+        self._widened: list[tuple[int, str, str]] = []
+        self._string_note = ""
         self._dynamic: dict[str, bool] = {}
-        self.walk(document.root, document.resolver, document.draft, "")
+        self.walk(document.root, document.resolver, document.draft, ROOT)
 
     # Interning -----------------------------------------------------------------------------
 
@@ -104,9 +120,13 @@ class Atlas:
         """The subschema with this number (from 1)."""
         return self.places[number - 1]
 
-    def goal(self, schema: Any, parent: Place, path: str) -> Goal:
-        """The goal 'satisfies `schema`', a subschema written `path` below `parent`."""
-        pointer = parent.pointer + path
+    def goal(self, schema: Any, parent: Place, *path: str) -> Goal:
+        """The goal 'satisfies `schema`', a subschema written at `path` below `parent`."""
+        if schema is True:
+            return TRUE
+        if schema is False:
+            return FALSE
+        pointer = Pointer(parent.path, path)
         resolver, draft = _enter(schema, parent.resolver, parent.draft, pointer)
         scope = parent.scope
         if resolver is not parent.resolver:
@@ -116,11 +136,13 @@ class Atlas:
     def root_goal(self) -> Goal:
         """The goal of the whole document."""
         document = self.document
-        scope = self._entered((), document.resolver, "")
-        return self._goal(document.root, document.resolver, document.draft, "", scope)
+        scope: Scope = ()
+        if isinstance(document.root, dict) and self._content(document.root).locating:
+            scope = self._entered((), document.resolver, ROOT)
+        return self._goal(document.root, document.resolver, document.draft, ROOT, scope)
 
     def _goal(
-        self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str, scope: Scope
+        self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: Pointer, scope: Scope
     ) -> Goal:
         if schema is True:
             return TRUE
@@ -130,7 +152,7 @@ class Atlas:
             return TRUE
         return literal(self._intern(schema, resolver, draft, pointer, scope))
 
-    def _entered(self, scope: Scope, resolver: Resolver[Any], pointer: str) -> Scope:
+    def _entered(self, scope: Scope, resolver: Resolver[Any], pointer: Pointer) -> Scope:
         """The dynamic scope after entering the resource of `resolver`."""
         uri = base_uri(resolver).rstrip("#")
         if uri not in self._dynamic:
@@ -139,14 +161,14 @@ class Atlas:
             return scope
         if len(scope) >= _LONGEST_SCOPE:
             reason = f"more than {_LONGEST_SCOPE} resources on the way"
-            raise UnsupportedFeature("$dynamicRef", pointer, reason)
+            raise UnsupportedFeature("$dynamicRef", str(pointer), reason)
         return (*scope, uri)
 
     def constant(self, value: Any) -> Goal:
         """The goal 'equals `value`'."""
         schema = {"const": value}
         self._alive.append(schema)
-        return literal(self._intern(schema, self.document.resolver, 2020, ""))
+        return literal(self._intern(schema, self.document.resolver, 2020, ROOT))
 
     def reference_goal(self, place: Place, keyword: str) -> Goal:
         """The goal of a reference's target; it is walked if nobody has been there yet."""
@@ -159,7 +181,7 @@ class Atlas:
     def target(self, place: Place, keyword: str) -> Target:
         """Where the reference of `place` leads. Raises SchemaError if nowhere."""
         reference = place.schema[keyword]
-        target = self.document.follow(reference, place.resolver, place.pointer, keyword)
+        target = self.document.follow(reference, place.resolver, place.path, keyword)
         if keyword == "$ref":
             return target
         return dynamic_target(target, place.resolver, reference, keyword, place.scope)
@@ -174,193 +196,160 @@ class Atlas:
         return draft_of(target.schema, default, target.pointer)
 
     def _intern(
-        self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str, scope: Scope = ()
+        self,
+        schema: Any,
+        resolver: Resolver[Any],
+        draft: Draft,
+        pointer: Pointer,
+        scope: Scope = (),
     ) -> int:
-        content = self._content(schema)
-        context = (base_uri(resolver), scope) if self._locating[content] else None
-        number = self._numbers.setdefault((content, context, draft), len(self.places) + 1)
-        if number > len(self.places):
+        content = self._content_of.get(id(schema)) or self._content(schema)
+        context = (base_uri(resolver), scope) if content.locating else None
+        size = len(self.places) + 1
+        number = self._numbers.setdefault((content, context, draft), size)
+        if number == size:
+            spend()
             self.places.append(Place(number, schema, resolver, draft, pointer, scope))
-            self._pointers.append([pointer])
+            self._occurrences.append([pointer])
         return number
 
-    def _content(self, value: Any) -> int:
-        """The identifier of a value's content; equal values (with keys in order) share one."""
-        known = self._content_of.get(id(value))
-        if known is not None:
-            return known
-        stack = [value]
-        while stack:
-            top = stack[-1]
-            if not isinstance(top, dict | list):
-                stack.pop()
-                continue
-            children = top.values() if isinstance(top, dict) else top
-            missing = [
-                child
-                for child in children
-                if isinstance(child, dict | list) and id(child) not in self._content_of
-            ]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            if id(top) in self._content_of:
-                continue
-            ids = tuple(self._leaf(child) for child in children)
-            names = tuple(top) if isinstance(top, dict) else None
-            locating = names is not None and not _LOCATING.isdisjoint(names)
-            locating = locating or any(self._locating[child] for child in ids)
-            self._content_of[id(top)] = self._number_content((names, ids), locating)
-            self._alive.append(top)
-        return self._leaf(value)
-
-    def _leaf(self, value: Any) -> int:
-        if isinstance(value, dict | list):
-            return self._content_of[id(value)]
-        # The type is part of the key because True == 1 in Python but not in JSON.
-        return self._number_content((type(value), value), False)
-
-    def _number_content(self, key: Any, locating: bool) -> int:
-        number = self._contents.setdefault(key, len(self._locating))
-        if number == len(self._locating):
-            self._locating.append(locating)
-        return number
+    def _content(self, value: dict[str, Any] | list[Any]) -> _Content:
+        """The content of a container: equal ones (with keys in order) share one object."""
+        of, contents = self._content_of, self._contents
+        found = of.get(id(value))
+        if found is not None:
+            return found
+        # Documents are trees, so in the reverse of this order children come before parents.
+        order: list[Any] = [value]
+        for top in order:
+            for child in top.values() if type(top) is dict else top:
+                kind = type(child)
+                if (kind is dict or kind is list) and id(child) not in of:
+                    order.append(child)
+        for top in reversed(order):
+            key: list[Any] = []
+            named = type(top) is dict
+            locating = named and not _LOCATING.isdisjoint(top)
+            if named:
+                key.extend(top)
+                key.append(_VALUES)
+            for child in top.values() if named else top:
+                kind = type(child)
+                if kind is dict or kind is list:
+                    child = of[id(child)]
+                    locating = locating or child.locating
+                elif kind is bool:
+                    # True == 1 in Python but not in JSON.
+                    child = _YES if child else _NO
+                key.append(child)
+            found = contents.get(where := tuple(key))
+            if found is None:
+                found = contents[where] = _Content(locating)
+            of[id(top)] = found
+        # The identifiers stay valid as long as the containers live.
+        self._alive.append(value)
+        return of[id(value)]
 
     # Walking -------------------------------------------------------------------------------
 
-    def walk(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str) -> None:
-        """Check and report on `schema` and every subschema in it. Raises SchemaError.
+    def walk(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: Pointer) -> None:
+        """Check `schema` and every subschema in it, and remember them for the report.
 
-        `resolver` and `draft` are those inside `schema`, if it is a resource of its own.
+        `resolver` and `draft` are those inside `schema`, if it is a resource of its own. Raises
+        SchemaError.
         """
         stack = [(schema, resolver, draft, pointer)]
         while stack:
             schema, resolver, draft, pointer = stack.pop()
-            if pointer in self._walked:
+            if isinstance(schema, bool) or id(schema) in self._seen:
                 continue
-            self._walked.add(pointer)
-            if isinstance(schema, bool):
-                continue
+            self._seen.add(id(schema))
+            self._walked.append((pointer, schema, draft))
             number = self._intern(schema, resolver, draft, pointer)
-            self._pointers[number - 1].append(pointer)
+            self._occurrences[number - 1].append(pointer)
             stack.extend(self._visit(schema, resolver, draft, pointer))
+            spend()
 
     def _visit(
-        self, schema: dict[str, Any], resolver: Resolver[Any], draft: Draft, pointer: str
-    ) -> list[tuple[Any, Resolver[Any], Draft, str]]:
-        found: list[tuple[Any, Resolver[Any], Draft, str]] = []
-        overridden = draft <= 7 and isinstance(schema.get("$ref"), str)
+        self, schema: dict[str, Any], resolver: Resolver[Any], draft: Draft, pointer: Pointer
+    ) -> list[tuple[Any, Resolver[Any], Draft, Pointer]]:
+        found: list[tuple[Any, Resolver[Any], Draft, Pointer]] = []
+        hidden = overridden(schema, draft)
         for name, value in schema.items():
             keyword = keyword_of(name, draft)
-            if overridden and name != "$ref":
-                note = f"ignored beside $ref, as draft {draft} demands"
-                self._enter_report(pointer, name, "annotation", note)
-                if keyword is None or keyword.shape != "schema_map" or keyword.role != "core":
-                    continue
-            elif keyword is None:
-                self._enter_report(pointer, name, "annotation", hint(name, draft))
+            if keyword is None:
+                continue
+            inert = keyword.shape != "schema_map" or keyword.role != "core"
+            if hidden and name != "$ref" and inert:
                 continue
             fault = shape_fault(keyword, value, draft)
             if fault is not None:
-                raise SchemaError(f"'{name}' {fault}, not {_shown(value)}", pointer=pointer)
-            if not overridden or name == "$ref":
-                self._report_keyword(schema, keyword, draft, pointer)
+                raise SchemaError(f"'{name}' {fault}, not {_shown(value)}", pointer=str(pointer))
+            if name == "format" and self.options.unknown_formats == "refuse":
+                self._check_format(value, draft, pointer)
+            if keyword.shape not in SUBSCHEMA_SHAPES:
+                continue
+            booleans = draft != 4 or keyword.shape == "bool_or_schema"
             for path, sub in subschemas(keyword, value):
-                below = pointer + "".join("/" + escape(segment) for segment in (name, *path))
-                booleans = draft != 4 or keyword.shape == "bool_or_schema"
-                if not isinstance(sub, dict) and not (booleans and isinstance(sub, bool)):
+                if isinstance(sub, bool) and booleans:
+                    continue
+                below = Pointer(pointer, (name, *path))
+                if not isinstance(sub, dict):
                     kinds = "an object, true or false" if booleans else "an object"
-                    raise SchemaError(f"a schema must be {kinds}, not {_shown(sub)}", pointer=below)
+                    raise SchemaError(
+                        f"a schema must be {kinds}, not {_shown(sub)}", pointer=str(below)
+                    )
                 found.append((sub, *_enter(sub, resolver, draft, below), below))
         return found[::-1]
 
-    def _report_keyword(
-        self, schema: dict[str, Any], keyword: Keyword, draft: Draft, pointer: str
-    ) -> None:
-        name, value = keyword.name, schema[keyword.name]
-        status: Status = "exact"
-        note = ""
-        if keyword.role != "assertion":
-            status = "exact" if keyword.role == "core" else "annotation"
-        elif name == "format":
-            known = asserted_format(value, draft)
-            if not self.options.assert_formats:
-                status, note = "annotation", "formats are not asserted"
-            elif known is None:
-                if self.options.unknown_formats == "refuse":
-                    raise UnsupportedFeature(
-                        "format", pointer, f"the format {value!r} is not known"
-                    )
-                status, note = "annotation", f"the format {value!r} is not known"
-            elif "type" in schema and "string" not in schema["type"]:
-                note = "no effect: it concerns strings only"
-            elif known.note:
-                status, note = "narrowed", known.note
-        elif self.options.spelling == "any":
-            if name in _BOUNDS and value != 0:
-                status, note = "narrowed", "numbers are written without exponents"
-            elif name == "type" and (
-                "integer" in value if isinstance(value, list) else value == "integer"
-            ):
-                status, note = "narrowed", "integers are written without exponents"
-            elif name in ("const", "enum") and _holds_number(value):
-                status, note = "narrowed", "numbers are written without exponents"
-        self._enter_report(pointer, name, status, note)
-
-    def _enter_report(self, pointer: str, keyword: str, status: Status, note: str = "") -> None:
-        self._entries[pointer, keyword] = Entry(pointer, keyword, status, note)
+    def _check_format(self, name: str, draft: Draft, pointer: Pointer) -> None:
+        if self.options.assert_formats and asserted_format(name, draft) is None:
+            raise UnsupportedFeature("format", str(pointer), f"the format {name!r} is not known")
 
     # Reporting -----------------------------------------------------------------------------
 
     def widen(self, number: int, keyword: str, reason: str) -> None:
         """Report `keyword` as dropped at every occurrence of a subschema."""
-        for pointer in self._pointers[number - 1]:
-            self._enter_report(pointer, keyword, "widened", reason)
+        self._widened.append((number, keyword, reason))
 
     def narrow_strings(self, note: str) -> None:
         """Report that strings with patterns, formats or lengths may have fewer spellings."""
-        for (pointer, keyword), entry in self._entries.items():
-            if keyword in _STRING_KEYWORDS and entry.status == "exact":
-                self._entries[pointer, keyword] = Entry(pointer, keyword, "narrowed", note)
+        self._string_note = note
 
     def report(self) -> Report:
-        """The report as it stands."""
-        return Report(tuple(self._entries.values()))
+        """The report as it stands; its entries are written when they are first looked at."""
+        widened = [
+            (pointer, keyword, reason)
+            for number, keyword, reason in self._widened
+            for pointer in self._occurrences[number - 1]
+        ]
+        fates = Fates(self.options, self._string_note)
+        walked = tuple(self._walked)
+
+        def entries() -> list[Entry]:
+            found = {
+                (entry.pointer, entry.keyword): entry
+                for pointer, schema, draft in walked
+                for entry in fates.of(str(pointer), schema, draft)
+            }
+            for pointer, keyword, reason in widened:
+                place = str(pointer)
+                found[place, keyword] = Entry(place, keyword, "widened", reason)
+            return list(found.values())
+
+        return Report(entries)
 
 
 def _enter(
-    schema: Any, resolver: Resolver[Any], draft: Draft, pointer: str
+    schema: Any, resolver: Resolver[Any], draft: Draft, pointer: Pointer
 ) -> tuple[Resolver[Any], Draft]:
     """Resolver and draft inside a subschema: an embedded resource changes both."""
-    if not isinstance(schema, dict) or ("$id" not in schema and "id" not in schema):
+    if "$id" not in schema and "id" not in schema:
         return resolver, draft
     resource = specification_of(draft).create_resource(schema)
     if resource.id() is None:
         return resolver, draft
     return resolver.in_subresource(resource), draft_of(schema, draft, pointer)
-
-
-def asserted_format(name: str, draft: Draft) -> Format | None:
-    """What a format means in a draft; if it is younger, what the next draft says that knows it."""
-    for known in (4, 6, 7, 2019, 2020):
-        kind = format_of(name, known) if known >= draft else None
-        if kind is not None:
-            return kind
-    return None
-
-
-def _holds_number(value: Any) -> bool:
-    stack = [value]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, dict):
-            stack.extend(top.values())
-        elif isinstance(top, list):
-            stack.extend(top)
-        elif isinstance(top, int | Decimal) and not isinstance(top, bool):
-            return True
-    return False
 
 
 def _asserts(name: str, draft: Draft) -> bool:

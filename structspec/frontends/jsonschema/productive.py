@@ -8,20 +8,26 @@ rule is one of them, so does the grammar. Cost: a few passes over the rules.
 from __future__ import annotations
 
 from structspec import ir
+from structspec.frontends.jsonschema.budget import spend
 
 __all__ = ["prune"]
 
+_PASSES = 3
+
 
 def prune(rules: dict[str, ir.Node], start: str) -> ir.GrammarIR:
-    """The grammar of the rules that `start` reaches, with unproductive rules emptied."""
-    good: set[str] = set()
+    """The grammar of the rules, with unproductive ones emptied and what only they call removed."""
+    good: set[str | int] = set()
     # Rules tend to be made before the rules that they call, so going backwards settles most.
     pending = list(reversed(rules))
-    while True:
+    for _ in range(_PASSES):
         left = [name for name in pending if not _productive(rules[name], good, name)]
         if len(left) == len(pending):
             break
         pending = left
+    if not pending:
+        return ir.GrammarIR(rules, start)
+    _settle(pending, rules, good)
     if start not in good:
         return ir.GrammarIR({start: ir.NOTHING}, start)
     kept: dict[str, ir.Node] = {}
@@ -33,33 +39,59 @@ def prune(rules: dict[str, ir.Node], start: str) -> ir.GrammarIR:
     return ir.GrammarIR(kept, start)
 
 
-def _productive(node: ir.Node, good: set[str], name: str = "") -> bool:
-    """Whether `node` generates some text, given the rules known to; adds `name` if it does."""
+def _settle(pending: list[str], rules: dict[str, ir.Node], good: set[str | int]) -> None:
+    """Add the productive rules among `pending` to `good`, each as soon as what it calls is."""
+    callers: dict[str, list[str]] = {name: [] for name in pending}
+    for name in pending:
+        for callee in _called(rules[name]):
+            if callee in callers:
+                callers[callee].append(name)
+    queue = list(pending)
+    for name in queue:
+        if name not in good and _productive(rules[name], good, name):
+            queue.extend(caller for caller in callers[name] if caller not in good)
+        spend()
+
+
+def _productive(node: ir.Node, good: set[str | int], name: str = "") -> bool:
+    """Whether `node` generates some text, given what is known to.
+
+    `good` holds the names of rules and the ids of nodes; the node is added if it does.
+    """
     if isinstance(node, ir.Bytes | ir.Special):
         result = True
     elif isinstance(node, ir.Chars):
         result = bool(node.ranges)
-    elif isinstance(node, ir.Sequence):
-        result = all(_productive(item, good) for item in node.items)
-    elif isinstance(node, ir.Choice):
-        result = any(_productive(item, good) for item in node.items)
-    elif isinstance(node, ir.Repeat):
-        empty = node.maximum is not None and node.maximum < node.minimum
-        result = not empty and (node.minimum == 0 or _productive(node.item, good))
-    elif isinstance(node, ir.Rule):
-        result = node.name in good
-    elif isinstance(node, ir.Variant):
-        result = _productive(node.item, good)
-    elif isinstance(node, ir.Automaton):
-        result = _reaches_acceptance(node, good)
+    elif id(node) in good:
+        result = True
     else:
-        result = _enough_members(node, good)
+        result = _generates(node, good)
+        if result:
+            good.add(id(node))
     if result and name:
         good.add(name)
     return result
 
 
-def _reaches_acceptance(node: ir.Automaton, good: set[str]) -> bool:
+def _generates(node: ir.Node, good: set[str | int]) -> bool:
+    if isinstance(node, ir.Sequence):
+        return all(_productive(item, good) for item in node.items)
+    if isinstance(node, ir.Choice):
+        return any(_productive(item, good) for item in node.items)
+    if isinstance(node, ir.Repeat):
+        empty = node.maximum is not None and node.maximum < node.minimum
+        return not empty and (node.minimum == 0 or _productive(node.item, good))
+    if isinstance(node, ir.Rule):
+        return node.name in good
+    if isinstance(node, ir.Variant):
+        return _productive(node.item, good)
+    if isinstance(node, ir.Automaton):
+        return _reaches_acceptance(node, good)
+    assert isinstance(node, ir.Members)
+    return _enough_members(node, good)
+
+
+def _reaches_acceptance(node: ir.Automaton, good: set[str | int]) -> bool:
     known: dict[int, bool] = {}
     seen = {0}
     stack = [0]
@@ -78,7 +110,7 @@ def _reaches_acceptance(node: ir.Automaton, good: set[str]) -> bool:
     return False
 
 
-def _enough_members(node: ir.Members, good: set[str]) -> bool:
+def _enough_members(node: ir.Members, good: set[str | int]) -> bool:
     most = float("inf") if node.maximum is None else node.maximum
     if most < max(node.minimum, sum(member.required for member in node.members)):
         return False

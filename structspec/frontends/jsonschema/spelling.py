@@ -9,8 +9,9 @@ counts once however it is spelled.
 Escapes for lone surrogates stand for no character. A generic string never contains one (such a
 text is not interchangeable JSON); a key or constant of a schema that does is spelled by its escape.
 
-Cost: one shared node per character; with `share` (large documents) the escapes of a character are
-one rule, so that a literal costs one state per character instead of one per possible byte.
+Cost: a look-up per character, since nodes are kept for all compiles of a process; with `share`
+(large documents) the escapes of a character are one rule, so that a literal costs one state per
+character instead of one per possible byte.
 
 Example::
 
@@ -22,6 +23,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Literal
 
 from structspec import ir
@@ -42,13 +44,22 @@ _SHORT = {
     0x0D: b"\\r",
     0x09: b"\\t",
 }
+_CANONICAL = {chr(code): f"\\u{code:04x}" for code in range(0x20)} | {
+    chr(code): text.decode() for code, text in _SHORT.items()
+}
 _SOLIDUS = 0x2F
 _ITSELF: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, 0x10FFFF))
 _QUOTE = ir.Bytes(b'"')
+# Texts up to this length are kept for later compiles.
+_CACHED_TEXT = 64
 
 
 class Spelling:
-    """Spells characters and strings under one policy; remembers what it has built."""
+    """Spells characters and strings under one policy.
+
+    Nodes are the same objects in every compile of the process, so builders may know them again by
+    identity; only the rules that they call are entered into `rules`.
+    """
 
     def __init__(
         self,
@@ -61,69 +72,93 @@ class Spelling:
         self.share = share
         #: Whether some strings have been written without the escapes that the policy allows.
         self.shortened = False
-        self._characters: dict[str, ir.Node] = {}
-        self._canonical = {chr(code): text for code, text in _SHORT.items()}
-        for code in range(0x20):
-            self._canonical.setdefault(chr(code), b"\\u%04x" % code)
+        self._entered: set[str] = set()
 
     def character(self, ranges: Ranges = ALL_CHARACTERS) -> ir.Node:
         """One character out of `ranges` (inclusive, sorted, disjoint code points)."""
-        options = list(_canonical_of(ranges))
-        if self.any:
-            options.append(ir.Variant(ir.choice(_escapes_of(ranges))))
-        return ir.choice(options)
+        return spell(ranges, "any" if self.any else "canonical")
 
     def text(self, value: str) -> ir.Node:
         """The string `value` with its quotes."""
         if not self.any:
-            return ir.Bytes(b'"' + self._canonical_text(value) + b'"')
-        return ir.Sequence((_QUOTE, *self.characters(value), _QUOTE))
+            return ir.Bytes(b'"' + _canonical_text(value) + b'"')
+        if len(value) > _CACHED_TEXT:
+            return ir.Sequence((_QUOTE, *self.characters(value), _QUOTE))
+        if self.share:
+            self._enter(value)
+        return _text(value, self.share)
 
-    def characters(self, value: str) -> list[ir.Node]:
+    def characters(self, value: str) -> tuple[ir.Node, ...]:
         """The characters of `value` as nodes to be put in sequence."""
         if not self.any:
-            return [ir.Bytes(self._canonical_text(value))]
-        characters = self._characters
-        nodes: list[ir.Node] = []
-        for character in value:
-            node = characters.get(character)
-            if node is None:
-                node = characters[character] = self._one(character)
-            nodes.append(node)
-        return nodes
-
-    def _canonical_text(self, value: str) -> bytes:
-        return ("".join(map(self._escaped, value)) if self._special(value) else value).encode()
-
-    def _special(self, value: str) -> bool:
-        return not value.isprintable() or '"' in value or "\\" in value
-
-    def _escaped(self, character: str) -> str:
-        text = self._canonical.get(character)
-        if text is not None:
-            return text.decode()
-        return f"\\u{ord(character):04x}" if "\ud800" <= character <= "\udfff" else character
-
-    def _one(self, character: str) -> ir.Node:
-        code = ord(character)
-        if 0xD800 <= code <= 0xDFFF:
-            return _hexadecimal(code, code)
-        canonical = ir.Bytes(self._escaped(character).encode())
-        escapes = ir.choice(
-            escape for escape in _escapes_of(((code, code),)) if escape != canonical
-        )
-        if escapes == ir.NOTHING:
-            return canonical
+            return (ir.Bytes(_canonical_text(value)),)
         if self.share:
-            name = f"escape-{code:04x}"
-            self.rules[name] = escapes
-            escapes = ir.Rule(name)
-        return ir.Choice((canonical, ir.Variant(escapes)))
+            self._enter(value)
+        share = self.share
+        return tuple([_one(character, share) for character in value])
+
+    def _enter(self, value: str) -> None:
+        """Enter the rules that the characters of `value` call."""
+        for character in set(value) - self._entered:
+            self._entered.add(character)
+            escapes = _escapes(character)
+            if escapes != ir.NOTHING:
+                self.rules[_rule_name(character)] = escapes
 
 
+def _canonical_text(value: str) -> bytes:
+    special = not value.isprintable() or '"' in value or "\\" in value
+    return ("".join(map(_escaped, value)) if special else value).encode()
+
+
+def _escaped(character: str) -> str:
+    text = _CANONICAL.get(character)
+    if text is not None:
+        return text
+    return f"\\u{ord(character):04x}" if "\ud800" <= character <= "\udfff" else character
+
+
+def _rule_name(character: str) -> str:
+    return f"escape-{ord(character):04x}"
+
+
+@lru_cache(maxsize=4096)
+def _text(value: str, share: bool) -> ir.Node:
+    return ir.Sequence((_QUOTE, *(_one(character, share) for character in value), _QUOTE))
+
+
+@lru_cache(maxsize=4096)
+def _one(character: str, share: bool) -> ir.Node:
+    """One character in any spelling; with `share` the others are a rule that the caller enters."""
+    code = ord(character)
+    if 0xD800 <= code <= 0xDFFF:
+        return _hexadecimal(code, code)
+    canonical = ir.Bytes(_escaped(character).encode())
+    escapes = _escapes(character)
+    if escapes == ir.NOTHING:
+        return canonical
+    if share:
+        escapes = ir.Rule(_rule_name(character))
+    return ir.Choice((canonical, ir.Variant(escapes)))
+
+
+@lru_cache(maxsize=4096)
+def _escapes(character: str) -> ir.Node:
+    """The spellings of a character besides its canonical one."""
+    code = ord(character)
+    if 0xD800 <= code <= 0xDFFF:
+        return ir.NOTHING
+    canonical = ir.Bytes(_escaped(character).encode())
+    return ir.choice(escape for escape in _escapes_of(((code, code),)) if escape != canonical)
+
+
+@lru_cache(maxsize=1024)
 def spell(ranges: Ranges, spelling: Literal["any", "canonical"] = "any") -> ir.Node:
     """One character out of `ranges` as it may be spelled inside a JSON string."""
-    return Spelling(spelling, {}).character(ranges)
+    options = list(_canonical_of(ranges))
+    if spelling == "any":
+        options.append(ir.Variant(ir.choice(_escapes_of(ranges))))
+    return ir.choice(options)
 
 
 def spell_text(value: str, spelling: Literal["any", "canonical"] = "any") -> ir.Node:
@@ -182,6 +217,7 @@ def _pairs(low: int, high: int) -> Iterator[ir.Node]:
         yield _pair(first, last, 0, 0x3FF)
 
 
+@lru_cache(maxsize=4096)
 def _pair(first: int, last: int, low: int, high: int) -> ir.Node:
     return ir.sequence(
         (
@@ -191,6 +227,7 @@ def _pair(first: int, last: int, low: int, high: int) -> ir.Node:
     )
 
 
+@lru_cache(maxsize=4096)
 def _hexadecimal(low: int, high: int) -> ir.Node:
     r"""``\uXXXX`` for all code units from `low` to `high`."""
     node = ir.sequence((ir.Bytes(b"\\u"), _four(low, high, 4)))
@@ -198,6 +235,7 @@ def _hexadecimal(low: int, high: int) -> ir.Node:
     return ir.sequence(node.items) if isinstance(node, ir.Sequence) else node
 
 
+@lru_cache(maxsize=4096)
 def _four(low: int, high: int, digits: int) -> ir.Node:
     """The numbers from `low` to `high` with exactly so many hexadecimal digits."""
     if digits == 0:
@@ -222,6 +260,7 @@ def _four(low: int, high: int, digits: int) -> ir.Node:
     return ir.choice(options + tail)
 
 
+@lru_cache(maxsize=4096)
 def _digits(first: int, last: int) -> ir.Node:
     codes = sorted(
         {ord(text) for digit in range(first, last + 1) for text in (f"{digit:x}", f"{digit:X}")}

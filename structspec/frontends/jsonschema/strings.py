@@ -3,6 +3,7 @@
 A format that is not decided for all strings (see `formats`) is kept apart from `pattern`: what is
 written has it (or, under `not`, has it not) for certain, while `empty` and `complement` take doubt
 into account. So a doubtful string is never written, neither by an assertion nor by its negation.
+Formats with large automata are kept apart as well, so that these are made only if they meet more.
 
 Invariants: with `values`, the other constraints are trivial (all have been applied), except for
 formats that are in doubt for some value; lengths count code points; `excluded` holds only strings
@@ -19,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
-from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa
+from structspec.automata.chardfa import MOST_PAIRS, CharDfa
+from structspec.frontends.jsonschema.budget import automaton_budget, spend
 from structspec.frontends.jsonschema.formats import Format
 from structspec.frontends.jsonschema.intervals import (
     LENGTHS,
@@ -30,14 +31,13 @@ from structspec.frontends.jsonschema.intervals import (
     contains,
     intersect,
 )
+from structspec.frontends.jsonschema.kept import Kept
 from structspec.frontends.jsonschema.refusal import Refusal
 
 __all__ = ["ALL_STRINGS", "Doubts", "StringShape"]
 
-#: Formats with doubt, each asserted (True) or denied (False).
+#: Formats with doubt, and large ones, each asserted (True) or denied (False).
 Doubts = frozenset[tuple[Format, bool]]
-
-_BUDGET = Budget(states=MOST_PAIRS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,13 @@ class StringShape:
         if pattern is None or other.pattern is None or pattern == other.pattern:
             pattern = pattern or other.pattern
         else:
-            pattern = pattern.intersect(other.pattern)
+            pattern = _both(pattern, other.pattern)
         excluded = self.excluded | other.excluded
         whole = StringShape(lengths, None, frozenset(), refusals, pattern, formats)
         if not excluded:
             return whole
-        excluded = frozenset(filter(whole._may_admit, excluded))
+        if pattern is not None or lengths != LENGTHS:
+            excluded = frozenset(filter(whole._may_admit, excluded))
         return StringShape(lengths, None, excluded, refusals, pattern, formats)
 
     def complement(self, blame: Refusal) -> tuple[StringShape, ...]:
@@ -128,7 +129,7 @@ class StringShape:
         if self.excluded:
             yield StringShape(values=tuple(sorted(self.excluded)))
         if self.pattern is not None:
-            shape = StringShape(pattern=self.pattern.complement(_BUDGET))
+            shape = StringShape(pattern=_beyond(self.pattern))
             if not shape.empty:
                 yield shape
 
@@ -136,11 +137,32 @@ class StringShape:
 ALL_STRINGS = StringShape()
 
 
-@lru_cache(maxsize=256)
+# Intersections and complements of automata, for every compile of the process.
+_MADE: Kept[tuple[CharDfa, CharDfa | None], CharDfa] = Kept(300_000)
+
+
+def _both(left: CharDfa, right: CharDfa) -> CharDfa:
+    found = _MADE.get((left, right))
+    if found is None:
+        found = left.intersect(right, automaton_budget(MOST_PAIRS))
+        spend(len(found.rows))
+        _MADE.put((left, right), found, len(found.rows) + 1)
+    return found
+
+
+def _beyond(pattern: CharDfa) -> CharDfa:
+    found = _MADE.get((pattern, None))
+    if found is None:
+        found = pattern.complement(automaton_budget(MOST_PAIRS))
+        spend(len(found.rows))
+        _MADE.put((pattern, None), found, len(found.rows) + 1)
+    return found
+
+
 def _certain(pattern: CharDfa | None, formats: Doubts) -> CharDfa:
     result = pattern or CharDfa.everything()
     for kind, has in sorted(formats, key=lambda doubt: (doubt[0].name, doubt[1])):
-        result = result.intersect(kind.inside if has else kind.outside, _BUDGET)
+        result = _both(result, kind.inside if has else kind.outside)
     return result
 
 

@@ -14,7 +14,9 @@ from typing import Any
 from structspec import ir
 from structspec.automata.chardfa import CharDfa
 from structspec.frontends.jsonschema import text_automata
-from structspec.frontends.jsonschema.intervals import Intervals, contains
+from structspec.frontends.jsonschema.format_texts import format_texts
+from structspec.frontends.jsonschema.formats import Format
+from structspec.frontends.jsonschema.intervals import LENGTHS, Intervals, contains
 from structspec.frontends.jsonschema.spelling import ALL_CHARACTERS, Ranges, Spelling
 from structspec.frontends.jsonschema.strings import StringShape
 
@@ -37,6 +39,9 @@ def string_texts(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Nod
         if len(values) < _TRIE_FROM:
             return ir.choice(spelling.text(value) for value in values)
         return ir.sequence((_QUOTE, _among(values, spelling, rules), _QUOTE))
+    kind = _one_large_format(shape)
+    if kind is not None:
+        return ir.sequence((_QUOTE, format_texts(kind, spelling), _QUOTE))
     pattern = shape.automaton
     if pattern is not None:
         if shape.excluded:
@@ -47,6 +52,14 @@ def string_texts(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Nod
     else:
         content = _outside(shape, spelling, rules)
     return ir.NOTHING if content == ir.NOTHING else ir.sequence((_QUOTE, content, _QUOTE))
+
+
+def _one_large_format(shape: StringShape) -> Format | None:
+    """The format, if it is large and nothing else says what the strings are."""
+    if len(shape.formats) != 1 or shape.pattern is not None or shape.excluded:
+        return None
+    ((kind, has),) = shape.formats
+    return kind if has and kind.large and shape.lengths == LENGTHS else None
 
 
 def _matching(pattern: CharDfa, lengths: Intervals, spelling: Spelling) -> ir.Node:

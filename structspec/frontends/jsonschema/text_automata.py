@@ -10,7 +10,8 @@ rounds, so it becomes a counted `ir.Repeat`, whatever the bounds. All other stat
 the number of characters read, as long as that number matters; more than 50,000 pairs raise
 `BudgetExceeded`. Both are exact, and every state that is kept can be completed.
 
-Cost: linear in the pairs. Escapes of a character are one shared rule in larger automata.
+Cost: linear in the pairs, once per process for each automaton and bounds. Escapes of a character
+are one shared rule in larger automata.
 
 Example::
 
@@ -23,14 +24,16 @@ Example::
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from hashlib import blake2b
+from typing import Literal, TypeAlias
 
 from structspec import ir
 from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa, CharNfa, LengthSet
+from structspec.automata.chardfa_alphabet import merged
 from structspec.errors import BudgetExceeded
+from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.intervals import (
     LENGTHS,
     Intervals,
@@ -38,11 +41,14 @@ from structspec.frontends.jsonschema.intervals import (
     intersect,
     union,
 )
+from structspec.frontends.jsonschema.kept import Kept
 from structspec.frontends.jsonschema.spelling import Ranges, Spelling
 from structspec.frontends.regex import ast, parse, resolve
 
 __all__ = ["add_regex", "lower", "pattern_dfa", "regex_dfa"]
 
+#: A pattern may say this many characters, counted repeats written out.
+MOST_COPIES = 50_000
 # Automata with more edges than this share the escapes of each label through rules.
 _SHARE_ABOVE = 24
 # A label with more ranges than this is a rule of its own.
@@ -60,10 +66,24 @@ def pattern_dfa(pattern: str, budget: Budget | None = None) -> CharDfa:
 
 def regex_dfa(node: ast.Node, budget: Budget | None = None) -> CharDfa:
     """The language of a tree without assertions."""
+    size = _size(node)
+    if size > MOST_COPIES:
+        raise BudgetExceeded("states", MOST_COPIES, size)
     nfa = CharNfa()
     start, end = nfa.state(), nfa.state()
     add_regex(nfa, node, start, end)
     return CharDfa.of_nfa(nfa, start, end, budget)
+
+
+def _size(node: ast.Node) -> int:
+    """How many characters the tree has with all its counted copies written out."""
+    match node:
+        case ast.Concat(items) | ast.Alternation(items):
+            return 1 + sum(map(_size, items))
+        case ast.Repeat(item, minimum, maximum):
+            return 1 + _size(item) * max(minimum if maximum is None else maximum, 1)
+        case _:
+            return 1
 
 
 def add_regex(nfa: CharNfa, node: ast.Node, start: int, end: int) -> None:
@@ -129,21 +149,38 @@ def lower(dfa: CharDfa, lengths: Intervals, spelling: Spelling) -> ir.Node:
         return ir.NOTHING
     if contains(lengths, shortest, longest + 1):
         lengths = LENGTHS
-    return _Lowering(dfa, lengths, spelling).node()
+    key = (dfa, lengths, spelling.any)
+    found = _LOWERED.get(key)
+    if found is None:
+        rules: dict[str, ir.Node] = {}
+        policy: Literal["any", "canonical"] = "any" if spelling.any else "canonical"
+        lowering = _Lowering(dfa, lengths, Spelling(policy, rules))
+        node = lowering.node()
+        found = _LOWERED.put(key, (node, rules), lowering.size)
+    node, rules = found
+    spelling.rules.update(rules)
+    return node
+
+
+# Nodes with the rules that they call, for every compile of the process; weighed in edges.
+_LOWERED: Kept[tuple[CharDfa, Intervals, bool], tuple[ir.Node, dict[str, ir.Node]]] = Kept(300_000)
+
+#: The number of a set of characters.
+_Label: TypeAlias = int
 
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
     """What follows in a state with one way on: these labels in turn, so many of them."""
 
-    labels: tuple[Ranges, ...]
+    labels: tuple[_Label, ...]
     numbers: LengthSet
 
 
 #: A state of the DFA and the number of characters read, as far as it matters.
 _Pair = tuple[int, int]
 #: Whether a state accepts, its edges, and the tails that may end the text there.
-_Shape = tuple[bool, tuple[tuple[Ranges, int], ...], tuple[_Tail, Intervals] | None]
+_Shape = tuple[bool, tuple[tuple[_Label, int], ...], tuple[_Tail, Intervals] | None]
 
 
 class _Lowering:
@@ -151,15 +188,39 @@ class _Lowering:
         self.dfa = dfa
         self.lengths = lengths
         self.spelling = spelling
-        self.edges = [dfa.edges(state) for state in range(len(dfa.rows))]
+        self._ranges: list[Ranges] = []
+        self.edges = self._labelled()
+        #: How many edges have been written.
+        self.size = len(self.edges)
         self._tailed = _tails(self.edges)
         self._known: dict[int, _Tail] = {}
         finite = [int(cut) for pair in lengths for cut in pair if cut != math.inf]
         #: From here on, all lengths are in or all are out.
         self.cap = max(finite, default=0)
         self.open = bool(lengths) and lengths[-1][1] == math.inf
-        self._labels: dict[Ranges, ir.Node] = {}
+        self._labels: dict[_Label, ir.Node] = {}
         self._share = False
+
+    def _labelled(self) -> list[tuple[tuple[_Label, int], ...]]:
+        """The edges of each state: one label per target, in the order of targets."""
+        dfa, ranges = self.dfa, self._ranges
+        known: dict[tuple[int, ...], _Label] = {}
+        found: list[tuple[tuple[_Label, int], ...]] = []
+        for row in dfa.rows:
+            by_target: dict[int, list[int]] = {}
+            for part, target in row:
+                by_target.setdefault(target, []).append(part)
+            edges = []
+            for target, parts in sorted(by_target.items()):
+                key = tuple(sorted(parts))
+                label = known.get(key)
+                if label is None:
+                    label = known[key] = len(ranges)
+                    classes = [dfa.classes[part] for part in key]
+                    ranges.append(merged(pair for one in classes for pair in one))
+                edges.append((label, target))
+            found.append(tuple(edges))
+        return found
 
     def node(self) -> ir.Node:
         tail = self._tail(0)
@@ -183,26 +244,28 @@ class _Lowering:
 
     # Pairs ---------------------------------------------------------------------------------
 
-    def _reach(self) -> tuple[list[_Pair], dict[_Pair, list[tuple[Ranges, _Pair]]]]:
+    def _reach(self) -> tuple[list[_Pair], dict[_Pair, list[tuple[_Label, _Pair]]]]:
         """The pairs that a text may pass, in the order of characters read."""
         least = self.dfa.distances
         order: list[_Pair] = [(0, 0)]
-        following: dict[_Pair, list[tuple[Ranges, _Pair]]] = {(0, 0): []}
+        following: dict[_Pair, list[tuple[_Label, _Pair]]] = {(0, 0): []}
         for pair in order:
             state, read = pair
             if self._tailed[state]:
                 continue
             after = min(read + 1, self.cap) if self.open else read + 1
-            for ranges, target in self.edges[state]:
+            ways = following[pair]
+            for label, target in self.edges[state]:
                 if not self.open and after + least[target] >= self.cap:
                     continue
                 there = (target, after)
-                following[pair].append((ranges, there))
+                ways.append((label, there))
                 if there not in following:
                     following[there] = []
                     order.append(there)
-                    if len(order) > MOST_PAIRS:
-                        raise BudgetExceeded("states", MOST_PAIRS, len(order))
+            spend(len(ways))
+            if len(order) > MOST_PAIRS:
+                raise BudgetExceeded("states", MOST_PAIRS, len(order))
         return order, following
 
     def _shapes(self) -> tuple[list[_Shape], int | None]:
@@ -230,7 +293,7 @@ class _Lowering:
         return shapes, number.get((0, 0))
 
     def _shape(
-        self, pair: _Pair, edges: list[tuple[Ranges, _Pair]], number: dict[_Pair, int]
+        self, pair: _Pair, edges: list[tuple[_Label, _Pair]], number: dict[_Pair, int]
     ) -> _Shape:
         state, read = pair
         tail = self._tail(state)
@@ -242,7 +305,7 @@ class _Lowering:
                 return (False, (), None)
             return (0 in tail.numbers and contains(window, 0, 1), (), (tail, window))
         accepts = state in self.dfa.accepting and contains(self.lengths, read, read + 1)
-        kept = tuple((ranges, number[there]) for ranges, there in edges if there in number)
+        kept = tuple([(label, number[there]) for label, there in edges if there in number])
         return (accepts, kept, None)
 
     # Nodes ---------------------------------------------------------------------------------
@@ -258,7 +321,7 @@ class _Lowering:
             if accepts:
                 accepting.add(len(rows))
             labels: list[tuple[ir.Node, int]] = [
-                (self._label(ranges), target) for ranges, target in edges
+                (self._label(number), target) for number, target in edges
             ]
             if tail is not None:
                 labels += ((node, end) for node in self._many(*tail, empty=False))
@@ -269,6 +332,7 @@ class _Lowering:
                     order.append(target)
                 row.append((label, index[target]))
             rows.append(row)
+            self.size += len(row)
         straight = self._straight(rows, accepting)
         return straight or ir.Automaton(tuple(map(tuple, rows)), frozenset(accepting))
 
@@ -311,7 +375,7 @@ class _Lowering:
                     parts = (self._stretch(labels, 0, first), _times(group, fewest, most))
                     yield ir.sequence(parts)
 
-    def _stretch(self, labels: tuple[Ranges, ...], start: int, length: int) -> ir.Node:
+    def _stretch(self, labels: tuple[_Label, ...], start: int, length: int) -> ir.Node:
         """`length` characters of a tail after `start` have been read."""
         if len(labels) == 1:
             return _times(self._label(labels[0]), length, length)
@@ -319,15 +383,16 @@ class _Lowering:
             self._label(labels[place % len(labels)]) for place in range(start, start + length)
         )
 
-    def _label(self, ranges: Ranges) -> ir.Node:
-        node = self._labels.get(ranges)
+    def _label(self, label: _Label) -> ir.Node:
+        node = self._labels.get(label)
         if node is None:
-            node = _character(ranges, self.spelling.any)
+            ranges = self._ranges[label]
+            node = self.spelling.character(ranges)
             if len(ranges) > _WIDE:
                 node = self._rule("character", ranges, node)
             elif self._share:
                 node = self._with_shared_escapes(ranges, node)
-            self._labels[ranges] = node
+            self._labels[label] = node
         return node
 
     def _with_shared_escapes(self, ranges: Ranges, node: ir.Node) -> ir.Node:
@@ -338,16 +403,12 @@ class _Lowering:
         return ir.choice((*parts[:-1], ir.Variant(self._rule("escapes", ranges, last))))
 
     def _rule(self, kind: str, ranges: Ranges, node: ir.Node) -> ir.Node:
-        name = f"{kind}-{ranges[0][0]:x}-{ranges[-1][1]:x}-{zlib.crc32(repr(ranges).encode()):08x}"
-        while self.spelling.rules.setdefault(name, node) != node:
-            name += "'"
+        # The name says everything, so equal rules of different automata are the same.
+        policy = "any" if self.spelling.any else "canonical"
+        content = blake2b(repr((policy, ranges)).encode(), digest_size=10).hexdigest()
+        name = f"{kind}-{ranges[0][0]:x}-{ranges[-1][1]:x}-{content}"
+        self.spelling.rules[name] = node
         return ir.Rule(name)
-
-
-@lru_cache(maxsize=1024)
-def _character(ranges: Ranges, every: bool) -> ir.Node:
-    # The spelling of a character does not depend on the document, and is slow to write out.
-    return Spelling("any" if every else "canonical", {}).character(ranges)
 
 
 def _times(item: ir.Node, fewest: int, most: int | None) -> ir.Node:
@@ -356,12 +417,12 @@ def _times(item: ir.Node, fewest: int, most: int | None) -> ir.Node:
     return item if (fewest, most) == (1, 1) else ir.Repeat(item, fewest, most)
 
 
-def _tails(edges: list[tuple[tuple[Ranges, int], ...]]) -> list[tuple[Ranges, ...]]:
+def _tails(edges: list[tuple[tuple[_Label, int], ...]]) -> list[tuple[_Label, ...]]:
     """The labels that follow in turn in each state that starts a tail; none in all others.
 
     Tails are chains of one label, and circles of any labels that have no way out.
     """
-    found: list[tuple[Ranges, ...]] = [() for _ in edges]
+    found: list[tuple[_Label, ...]] = [() for _ in edges]
     known = [False] * len(edges)
     for start in range(len(edges)):
         path: dict[int, None] = {}
@@ -389,7 +450,7 @@ def _tails(edges: list[tuple[tuple[Ranges, int], ...]]) -> list[tuple[Ranges, ..
 
 
 def _numbers(
-    edges: list[tuple[tuple[Ranges, int], ...]], accepting: frozenset[int], state: int
+    edges: list[tuple[tuple[_Label, int], ...]], accepting: frozenset[int], state: int
 ) -> LengthSet:
     seen: dict[int, int] = {}
     found: list[bool] = []

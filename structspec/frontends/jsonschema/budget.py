@@ -1,0 +1,84 @@
+"""What one compile of a schema may cost: seconds, work, and the size of what is written.
+
+`Work` is the meter of one compile. Everything that may run long spends units of it, about a
+microsecond each: one for a subschema, one for each property that an intersection of objects
+touches. So a schema that multiplies out is refused after about as many steps on every machine, and
+long before the clock; the clock (`Limits.time`) is looked at every so many units.
+
+The meter is a context variable, because algebra on frozen shapes has no place to keep one. Outside
+a compile nothing is counted.
+
+Example::
+
+    >>> from structspec.frontends.jsonschema.budget import Work, spend
+    >>> from structspec.limits import Limits
+    >>> with Work(Limits()).running() as work:
+    ...     spend(5)
+    >>> work.spent
+    5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from structspec.automata.chardfa import Budget
+from structspec.errors import BudgetExceeded
+from structspec.limits import Limits, Stopwatch
+
+__all__ = ["MOST_WORK", "Work", "automaton_budget", "spend"]
+
+#: The most units that one compile may spend.
+MOST_WORK = 2_000_000
+
+# How many units may pass between two looks at the clock.
+_TICKS = 4096
+#: One operation on automata over characters may take this long, and never longer than is left.
+_MOST_SECONDS = 2.0
+
+
+class Work:
+    """The meter of one compile."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.watch = Stopwatch(limits)
+        self.spent = 0
+        self._next = _TICKS
+
+    def spend(self, units: int = 1) -> None:
+        """Count units. Raises BudgetExceeded if there have been too many or the time is up."""
+        self.spent += units
+        if self.spent >= self._next:
+            self._next = self.spent + _TICKS
+            self.watch.check()
+            if self.spent > MOST_WORK:
+                raise BudgetExceeded("work", MOST_WORK, self.spent)
+
+    @contextmanager
+    def running(self) -> Iterator[Work]:
+        """Make this the meter of everything inside."""
+        token = _CURRENT.set(self)
+        try:
+            yield self
+        finally:
+            _CURRENT.reset(token)
+
+
+_CURRENT: ContextVar[Work | None] = ContextVar("structspec.work", default=None)
+
+
+def spend(units: int = 1) -> None:
+    """Count units of the compile that is running, if any."""
+    work = _CURRENT.get()
+    if work is not None:
+        work.spend(units)
+
+
+def automaton_budget(states: int) -> Budget:
+    """The budget of one operation on automata over characters."""
+    work = _CURRENT.get()
+    seconds = _MOST_SECONDS if work is None else min(_MOST_SECONDS, work.limits.time)
+    return Budget(states=states, seconds=seconds)
