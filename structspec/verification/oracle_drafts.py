@@ -76,6 +76,7 @@ __all__ = [
     "layered_levels",
     "layered_pass_probabilities",
     "layered_verify",
+    "nodes_at",
     "output_law_of_drafts",
     "step_law_of_drafts",
 ]
@@ -123,8 +124,9 @@ def layered_levels(
         residuals: Masses = {}
         below: dict[Text, float] = {}
         g = alive = 1.0
-        # An order that knows depth <= i only: heavy nodes first, else as the drafts stand.
-        for node in sorted(weights, key=lambda u: -np.floor(weights[u] / ORDER_UNIT + 0.5)):
+        # An order that knows depth <= i only: heavy nodes first, else as their drafts stand.
+        nodes = [u for u in nodes_at(drafts, depth) if u in weights]
+        for node in sorted(nodes, key=lambda u: -np.floor(weights[u] / ORDER_UNIT + 0.5)):
             tokens = [d[depth] for d in drafts if d[:depth] == node and len(d) > depth]
             c = weights[node] * target(node)
             if not tokens:
@@ -196,12 +198,24 @@ def layered_verify(
     phi = layered_pass_probabilities(levels)
     depth = int(np.flatnonzero(uniforms[0][0] >= phi)[-1])
     residuals = levels[depth].residuals
-    # Nodes in the order of the drafts through them.
-    nodes = [u for u in dict.fromkeys(d[:depth] for d in drafts) if u in residuals]
+    nodes = [u for u in nodes_at(drafts, depth) if u in residuals]
     chosen = 0
     if len(nodes) > 1:
         chosen = draw(np.array([residuals[u].sum() for u in nodes]), uniforms[1][-1])
     return emit(nodes[chosen], residuals[nodes[chosen]], uniforms[0][-1], ends)
+
+
+def nodes_at(drafts: Sequence[Text], depth: int) -> list[Text]:
+    """The drafts' prefixes of length `depth`, ordered by their owners.
+
+    The owner is the first draft through the node that goes on, or the first through it at all.
+    """
+    owners: dict[Text, int] = {}
+    for longer in (depth + 1, depth):
+        for k, d in enumerate(drafts):
+            if len(d) >= longer:
+                owners.setdefault(d[:depth], k)
+    return sorted(owners, key=lambda u: owners[u])
 
 
 def emit(prefix: Text, mass: Floats, uniform: float, ends: Collection[int]) -> DraftsDecision:

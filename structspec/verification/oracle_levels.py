@@ -155,7 +155,7 @@ def node_rounds(c: Floats, q: Floats, g: float, m: int, rounds: int) -> NodeRoun
     law, left, survival = q, c, np.ones_like(q)
     accept = np.zeros((rounds, len(q)))
     caps = np.ones((rounds, len(q)))
-    if rounds > 1:
+    if rounds > 1 and g > 0.0:
         ratio = np.where(q > 0.0, c / np.where(q > 0.0, g * q, 1.0), 0.0)
         caps[:-1] = tents(ratio, knots(ratio, q, m, rounds))[:-1]
     for j in range(rounds):
