@@ -173,14 +173,14 @@ class _Level:
     def run(self) -> _Level:
         """Visit the nodes, heaviest first."""
         counts = self.batch.count[self.requests, :, self.depths]
-        units = (self.w / ORDER_UNIT + 0.5).floor()
+        active = (self.w > 0) & (counts > 0)
+        units = torch.where(active, (self.w / ORDER_UNIT + 0.5).floor(), -1.0)
         order = torch.sort(units, dim=1, descending=True, stable=True).indices
-        for slot in range(self.w.shape[1]):
-            nodes = order[:, slot, None]
-            there = (self.w.gather(1, nodes) > 0) & (counts.gather(1, nodes) > 0)
-            at = there[:, 0].nonzero()[:, 0]
-            if at.numel():
-                self._visit(at, nodes[at, 0], counts[at, nodes[at, 0]])
+        number = active.sum(dim=1)
+        for slot in range(int(number.max())):
+            at = (number > slot).nonzero()[:, 0]
+            nodes = order[at, slot]
+            self._visit(at, nodes, counts[at, nodes])
         return self
 
     def _visit(self, at: Tensor, nodes: Tensor, m: Tensor) -> None:

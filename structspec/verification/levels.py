@@ -1,7 +1,7 @@
 """The rounds at many tree nodes at once, in torch: what layered verification and K-SEQ compute.
 
-Same definitions as `oracle_levels`, line by line where possible: `kappa`, `largest_rate`, `tents`,
-`knots`, and `rounds_at` for `node_rounds`.
+`rounds_at` is `oracle_levels.node_rounds` for many nodes, `single_at` the same for one draft at
+each. Rows are binned here; the parameters are then chosen by the oracle's own functions.
 
 Invariants
 - Parameters are read from histograms whose bins are sums of integers (fixed point), so a GPU's
@@ -25,21 +25,24 @@ Example::
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from structspec.verification.oracle_levels import (
     BINS,
     EDGES,
-    ITERATIONS,
     LOWEST_LOG2,
-    REFINEMENTS,
-    SLACK,
     UNREACHABLE,
+    edges,
+    knots,
+    largest_rate,
 )
 
-__all__ = ["Rounds", "kappa", "knots", "largest_rate", "rounds_at", "single_at", "tents"]
+__all__ = ["Rounds", "caps", "kappa", "rates", "rounds_at", "single_at"]
 
 
 @dataclass(frozen=True)
@@ -59,83 +62,41 @@ def kappa(beta: Tensor, m: Tensor) -> Tensor:
     return total
 
 
-def largest_rate(capped: Tensor, wanted: Tensor, m: Tensor) -> Tensor:
-    """The largest y in [1/m, 1] with y κ(β(y)) <= 1 per row; see `oracle_levels`."""
-    wide = capped.dtype
-    lowest = 1.0 / m.to(wide)
-    steps = torch.arange(EDGES, dtype=wide, device=capped.device) / (EDGES - 1)
-    y = lowest[:, None] + (1.0 - lowest)[:, None] * steps
-    y[:, -1] = 1.0
+def rates(capped: Tensor, wanted: Tensor, m: Tensor) -> Tensor:
+    """`oracle_levels.largest_rate` of β(y) = Σ min(capped, y·wanted) per row, [n]."""
+    wide, count = capped.dtype, _host(m).astype(np.float64)
+    lowest = 1.0 / m.to(wide)[:, None]
     # An entry counts as `capped` from the edge on where it saturates, before that as y·wanted.
     # Beyond m·capped `wanted` saturates at every edge; clamped, fixed point cannot overflow.
     wanted = torch.minimum(wanted, m.to(wide)[:, None] * capped)
     saturates = torch.where(wanted > 0, capped / wanted, torch.inf)
-    width = (1.0 - lowest)[:, None] / (EDGES - 1)
-    edge = ((saturates - lowest[:, None]) / width).ceil_().clamp_(0, EDGES).long()
-    full = _binned(edge, capped, EDGES + 1).cumsum(dim=1)[:, :EDGES]
-    partial = _binned(edge, wanted, EDGES + 1)
-    partial = (partial.sum(dim=1, keepdim=True) - partial.cumsum(dim=1))[:, :EDGES]
-    unit = _unit(wide)
-    beta = full.to(wide) * unit + y * (partial.to(wide) * unit)
-    result, found = y[:, -1].clone(), torch.zeros_like(m, dtype=torch.bool)
-    for level in range(REFINEMENTS + 1):
-        rate = y * kappa(beta, m[:, None])
-        over = rate > 1.0 + SLACK
-        whole = ~over[:, -1] & ~found
-        result = torch.where(whole, y[:, -1], result)
-        found |= whole
-        k = (over.byte().argmax(dim=1) - 1).clamp(0, EDGES - 2)[:, None]
-        pair = torch.cat([k, k + 1], dim=1)
-        ends, values, rates = y.gather(1, pair), beta.gather(1, pair), rate.gather(1, pair)
-        if level < REFINEMENTS:
-            y = ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * steps
-            beta = values[:, :1] + (values[:, 1:] - values[:, :1]) * steps
-    part = ((1.0 - rates[:, 0]) / (rates[:, 1] - rates[:, 0])).clamp(0.0, 1.0)
-    between = ends[:, 0] + (ends[:, 1] - ends[:, 0]) * part
-    return torch.where(found, result, between)
+    edge = ((saturates - lowest) * ((EDGES - 1) / (1.0 - lowest))).ceil_().clamp_(0, EDGES).long()
+    full = np.cumsum(_host(_binned(edge, capped, EDGES + 1)), axis=1)[:, :EDGES]
+    partial = _host(_binned(edge, wanted, EDGES + 1))
+    partial = (partial.sum(axis=1, keepdims=True) - np.cumsum(partial, axis=1))[:, :EDGES]
+    beta = (full + edges(count[:, None]) * partial) * _unit(wide)
+    return torch.from_numpy(largest_rate(beta, count)).to(capped)
 
 
-def tents(ratio: Tensor, knot: Tensor) -> Tensor:
-    """Weights [n, R, S] of the rounds at ratios [n, S] between knots [n, R]."""
-    below = torch.ones_like(ratio)
-    weights = []
-    for j in range(knot.shape[1]):
-        lower = knot[:, j + 1] if j + 1 < knot.shape[1] else torch.zeros_like(knot[:, 0])
-        width = (knot[:, j] - lower).clamp(min=1e-12)
-        part = ((ratio - lower[:, None]) / width[:, None]).clamp(0.0, 1.0)
-        weights.append(below * part)
-        below = below - weights[-1]
-    return torch.stack(weights, dim=1)
-
-
-def knots(ratio: Tensor, q: Tensor, m: Tensor, rounds: int) -> Tensor:
-    """κ_1..κ_R [n, R] of each row."""
+def caps(ratio: Tensor, q: Tensor, m: Tensor, rounds: int) -> Tensor:
+    """Tent weights [R, n, V] of the rounds at ratios [n, V] = c/(gq); see `oracle_levels`."""
     wide = q.dtype
-    top = m.to(wide).log2()
-    scale = (BINS - 1) / (top - LOWEST_LOG2)
-    place = torch.minimum(ratio.log2().clamp(min=LOWEST_LOG2), top[:, None])
-    place = (place - LOWEST_LOG2) * scale[:, None]
-    left = place.floor().clamp(max=BINS - 2)
+    top = m.to(wide).log2()[:, None]
+    place = torch.minimum(ratio.log2().clamp_(min=LOWEST_LOG2), top)
+    place = (place - LOWEST_LOG2) * ((BINS - 1) / (top - LOWEST_LOG2))
+    left = place.floor().clamp_(max=BINS - 2)
     share = place - left
     left = left.long()
     mass = _binned(left, q * (1.0 - share), BINS) + _binned(left + 1, q * share, BINS)
-    mass = mass.to(wide) * _unit(wide)
-    steps = torch.arange(BINS, dtype=wide, device=q.device) / (BINS - 1)
-    centre = torch.exp2(LOWEST_LOG2 + (top[:, None] - LOWEST_LOG2) * steps)
-    b = torch.full((len(q), rounds), 1.0 / rounds, dtype=wide, device=q.device)
-    one = torch.ones_like(b[:, :1])
-    knot = b
-    for step in range(ITERATIONS + 1):
-        after = (1.0 - b.cumsum(dim=1)).clamp(0.0, 1.0)
-        before = torch.cat([one, after[:, :-1]], dim=1)
-        knot = torch.ones_like(b)
-        power = before
-        for i in range(1, int(m.max())):
-            knot = torch.where(i < m[:, None], after * knot + power, knot)
-            power = power * before
-        if step < ITERATIONS:
-            b = 0.5 * b + 0.5 * (tents(centre, knot) * mass[:, None]).sum(dim=-1)
-    return knot
+    knot = knots(_host(mass) * _unit(wide), _host(m).astype(np.float64), rounds)
+    knot_on = torch.from_numpy(knot).to(q)
+    below, weights = torch.ones_like(ratio), []
+    for j in range(rounds):
+        lower = knot_on[j + 1] if j + 1 < rounds else torch.zeros_like(knot_on[j])
+        part = ((ratio - lower) / (knot_on[j] - lower).clamp(min=1e-12)).clamp_(0.0, 1.0)
+        weights.append(below * part)
+        below = below - weights[-1]
+    return torch.stack(weights)
 
 
 def rounds_at(c: Tensor, q: Tensor, g: Tensor, m: Tensor, rounds: int, tokens: Tensor) -> Rounds:
@@ -151,19 +112,19 @@ def rounds_at(c: Tensor, q: Tensor, g: Tensor, m: Tensor, rounds: int, tokens: T
     """
     law, left = q, c
     accept = []
-    caps = None
+    tents = None
     survival = torch.ones_like(q)
     if rounds > 1:
         ratio = torch.where(q > 0, c / (torch.where(g > 0, g, 1.0)[:, None] * q), 0.0)
-        caps = tents(ratio, knots(ratio, q, m, rounds))
+        tents = caps(ratio, q, m, rounds)
     for j in range(rounds):
         alive = g > 0
         safe = torch.where(alive, g, 1.0)
         cap: Tensor | float = 1.0
-        if caps is not None and j + 1 < rounds:
-            cap = torch.where(survival > 0, caps[:, j] / survival, 1.0).clamp(max=1.0)
+        if tents is not None and j + 1 < rounds:
+            cap = torch.where(survival > 0, tents[j] / survival, 1.0).clamp(max=1.0)
         wanted = left / safe[:, None]
-        y = largest_rate(cap * law, wanted, m)
+        y = rates(cap * law, wanted, m)
         a = torch.where(law > 0, y[:, None] * wanted / law, 0.0)
         a = torch.minimum(a, cap) if isinstance(cap, Tensor) else a.clamp(max=cap)
         a = torch.where(alive[:, None], a, 0.0)
@@ -194,6 +155,10 @@ def single_at(c: Tensor, q: Tensor, g: Tensor, ratio: Tensor) -> Rounds:
 def _unit(wide: torch.dtype) -> float:
     """One step of the fixed point; sums are below 128 (`drafts.MOST_DRAFTS`)."""
     return 2.0**-55 if wide == torch.float64 else 2.0**-26
+
+
+def _host(tensor: Tensor) -> NDArray[Any]:
+    return tensor.cpu().numpy()
 
 
 def _binned(index: Tensor, values: Tensor, bins: int) -> Tensor:

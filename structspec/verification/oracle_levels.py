@@ -17,6 +17,9 @@ Invariants
   y, so linear interpolation between `EDGES` exact values never exceeds it. A GPU needs one pass.
 - Caps come from a histogram of `BINS` linear bins of log r, r = c/(gQ); no exactness depends on it.
 
+`edges`, `largest_rate` and `knots` work on many nodes at once: the torch implementation bins its
+rows and calls them, since on 64 numbers numpy is much cheaper than torch on any device.
+
 Cost: O(rounds · EDGES · V) here; the torch implementation is O(rounds · V).
 
 Sibling: `oracle_drafts` puts nodes together; `levels` is the batched torch implementation.
@@ -43,7 +46,7 @@ import numpy as np
 
 from structspec.verification.oracle import Floats
 
-__all__ = ["NodeRounds", "kappa", "knots", "largest_rate", "node_rounds", "tents"]
+__all__ = ["NodeRounds", "edges", "kappa", "knots", "largest_rate", "node_rounds", "tents"]
 
 EDGES = 65
 """Exact values of β(y) between which it is interpolated."""
@@ -75,74 +78,79 @@ class NodeRounds:
     g: float
 
 
-def kappa(beta: Floats | float, m: int) -> Floats:
-    """Σ_{j<m} (1-β)^j: how often a token of rate 1 is selected, per draft."""
-    total = np.ones_like(np.asarray(beta, dtype=np.float64))
-    for _ in range(m - 1):
-        total = 1.0 + (1.0 - np.asarray(beta)) * total
+def kappa(beta: Floats, m: Floats) -> Floats:
+    """Σ_{j<m} (1-β)^j: how often a token of rate 1 is selected, per draft; elementwise."""
+    total = np.ones_like(beta)
+    for j in range(1, int(m.max())):
+        total = np.where(j < m, 1.0 + (1.0 - beta) * total, total)
     return total
 
 
-def largest_rate(capped: Floats, wanted: Floats, m: int) -> float:
-    """The largest y in [1/m, 1] with y κ(β(y)) <= 1, β(y) = Σ min(capped, y·wanted).
+def edges(m: Floats) -> Floats:
+    """The rates y [n, EDGES] from 1/m to 1 at which β is exact; `m` [n, 1]."""
+    return 1.0 / m + (1.0 - 1.0 / m) * np.linspace(0.0, 1.0, EDGES)
 
-    `capped` = t·Q and `wanted` = c/g. The left side grows with y, and 1/m is always valid.
+
+def largest_rate(beta: Floats, m: Floats) -> Floats:
+    """The largest y in [1/m, 1] with y κ(β(y)) <= 1, given β [n, EDGES] at `edges(m)`; [n].
+
+    The left side grows with y, and 1/m is always valid.
     """
-    y = np.linspace(1.0 / m, 1.0, EDGES)
-    beta = np.minimum(capped, y[:, None] * wanted).sum(axis=1)
+    m = m.reshape(-1, 1)
+    y, rows = edges(m), np.arange(len(m))
+    result = np.full(len(m), np.nan)
     for level in range(REFINEMENTS + 1):
         rate = y * kappa(beta, m)
-        if rate[-1] <= 1.0 + SLACK:
-            return float(y[-1])
-        k = int(np.argmax(rate > 1.0 + SLACK)) - 1
-        ends, values, rates = y[k : k + 2], beta[k : k + 2], rate[k : k + 2]
+        over = rate > 1.0 + SLACK
+        whole = ~over[:, -1] & np.isnan(result)
+        result[whole] = y[whole, -1]
+        k = np.maximum(over.argmax(axis=1) - 1, 0)
+        low, high = y[rows, k, None], y[rows, k + 1, None]
+        beta_low, beta_high = beta[rows, k, None], beta[rows, k + 1, None]
         if level < REFINEMENTS:
-            y = np.linspace(ends[0], ends[1], EDGES)
-            beta = np.linspace(values[0], values[1], EDGES)
-    part = (1.0 - rates[0]) / (rates[1] - rates[0])
-    return float(ends[0] + (ends[1] - ends[0]) * min(max(part, 0.0), 1.0))
+            steps = np.linspace(0.0, 1.0, EDGES)
+            y, beta = low + (high - low) * steps, beta_low + (beta_high - beta_low) * steps
+    rate_low, rate_high = rate[rows, k, None], rate[rows, k + 1, None]
+    part = (1.0 - rate_low) / np.where(rate_high > rate_low, rate_high - rate_low, 1.0)
+    between = (low + (high - low) * np.clip(part, 0.0, 1.0))[:, 0]
+    return np.where(np.isnan(result), between, result)
 
 
 def tents(ratio: Floats, knot: Floats) -> Floats:
-    """Weights [R, n] of rounds at the ratios: linear between the falling knots κ_1 >= … >= κ_R.
+    """Weights [R, n, S] of rounds at ratios [n, S]: linear between falling knots [R, n, 1].
 
     Above κ_1 all weight is on the first round; below κ_R round R has weight r/κ_R and the rest is
     refused.
     """
-    weights = np.zeros((len(knot), len(ratio)))
+    weights = np.zeros((len(knot), *ratio.shape))
     below = np.ones_like(ratio)  # the part not given to an earlier round
     for j in range(len(knot)):
         lower = knot[j + 1] if j + 1 < len(knot) else 0.0
-        width = max(knot[j] - lower, 1e-12)
-        part = np.clip((ratio - lower) / width, 0.0, 1.0)
-        weights[j] = below * part
+        part = (ratio - lower) / np.maximum(knot[j] - lower, 1e-12)
+        weights[j] = below * np.minimum(np.maximum(part, 0.0), 1.0)
         below = below - weights[j]
     return weights
 
 
-def knots(ratio: Floats, q: Floats, m: int, rounds: int) -> Floats:
-    """κ_1..κ_R for which the rounds' shares b_j = Σ q·tent_j are consistent, approximately.
+def knots(mass: Floats, m: Floats, rounds: int) -> Floats:
+    """κ_1..κ_R [R, n, 1] for which the rounds' shares b_j = Σ mass·tent_j are nearly consistent.
 
-    κ_j = ((1-B_{j-1})^m - (1-B_j)^m) / b_j with B_j = b_1 + … + b_j. Mass is put into bins of
-    log2 r between LOWEST_LOG2 and log2 m, shared linearly between the two nearest.
+    κ_j = ((1-B_{j-1})^m - (1-B_j)^m) / b_j with B_j = b_1 + … + b_j. `mass` [n, BINS] is q by
+    log2 r between LOWEST_LOG2 and log2 m, each token shared between the two nearest bins.
     """
-    top = np.log2(m)
-    with np.errstate(divide="ignore"):
-        place = np.clip(np.log2(ratio), LOWEST_LOG2, top)
-    place = (place - LOWEST_LOG2) / (top - LOWEST_LOG2) * (BINS - 1)
-    left = np.minimum(place.astype(np.int64), BINS - 2)
-    share = place - left
-    mass = np.bincount(left, q * (1.0 - share), BINS) + np.bincount(left + 1, q * share, BINS)
-    centre = 2.0 ** np.linspace(LOWEST_LOG2, top, BINS)
-    b = np.full(rounds, 1.0 / rounds)
+    m = m.reshape(-1, 1)
+    centre = 2.0 ** (LOWEST_LOG2 + (np.log2(m) - LOWEST_LOG2) * np.linspace(0.0, 1.0, BINS))
+    b = np.full((rounds, len(m), 1), 1.0 / rounds)
     for step in range(ITERATIONS + 1):
-        after = np.clip(1.0 - np.cumsum(b), 0.0, 1.0)
-        before = np.concatenate([[1.0], after[:-1]])
-        knot = np.ones(rounds)
-        for i in range(1, m):
-            knot = after * knot + before**i
+        knot, before = np.ones_like(b), np.ones_like(m)
+        for j in range(rounds):
+            after, power = np.maximum(before - b[j], 0.0), before
+            for i in range(1, int(m.max())):
+                knot[j] = np.where(i < m, after * knot[j] + power, knot[j])
+                power = power * before
+            before = after
         if step < ITERATIONS:
-            b = 0.5 * b + 0.5 * (tents(centre, knot) @ mass)
+            b = 0.5 * b + 0.5 * (tents(centre, knot) * mass).sum(axis=2, keepdims=True)
     return knot
 
 
@@ -152,25 +160,48 @@ def node_rounds(c: Floats, q: Floats, g: float, m: int, rounds: int) -> NodeRoun
         m = 1
     if m == 1:
         rounds = 1
+    count = np.array([float(m)])
     law, left, survival = q, c, np.ones_like(q)
     accept = np.zeros((rounds, len(q)))
     caps = np.ones((rounds, len(q)))
     if rounds > 1 and g > 0.0:
-        ratio = np.where(q > 0.0, c / np.where(q > 0.0, g * q, 1.0), 0.0)
-        caps[:-1] = tents(ratio, knots(ratio, q, m, rounds))[:-1]
+        ratio = _ratio(c, g * q)
+        knot = knots(_histogram(ratio, q, m), count, rounds)
+        caps[:-1] = tents(ratio[None], knot)[:-1, 0]
     for j in range(rounds):
         if g == 0.0:
             break
-        cap = np.where(survival > 0.0, caps[j] / np.where(survival > 0.0, survival, 1.0), 1.0)
+        cap = np.where(survival > 0.0, _ratio(caps[j], survival), 1.0)
         cap = np.minimum(cap, 1.0)
-        y = 1.0 if m == 1 else largest_rate(cap * law, left / g, m)
-        wanted = y * left / g
-        a = np.where(law > 0.0, np.minimum(cap, wanted / np.where(law > 0.0, law, 1.0)), 0.0)
-        beta = float(law @ a)
-        left = np.maximum(left - g * float(kappa(beta, m)) * a * law, 0.0)
-        g *= (1.0 - beta) ** m if beta < 1.0 else 0.0
+        wanted = left / g
+        y = 1.0
+        if m > 1:
+            beta = np.minimum(cap * law, edges(count[:, None]).T * wanted).sum(axis=1)
+            y = float(largest_rate(beta[None], count)[0])
+        a = np.minimum(cap, _ratio(y * wanted, law))
+        chance = np.array([law @ a])
+        left = np.maximum(left - g * kappa(chance, count) * a * law, 0.0)
+        g *= max(1.0 - float(chance[0]), 0.0) ** m
         g = 0.0 if g < UNREACHABLE else g
-        law = law * (1.0 - a) / max(1.0 - beta, 1e-300)
+        law = law * (1.0 - a) / max(1.0 - float(chance[0]), 1e-300)
         survival = survival * (1.0 - a)
         accept[j] = a
     return NodeRounds(accept, left, g)
+
+
+def _histogram(ratio: Floats, q: Floats, m: int) -> Floats:
+    """`knots`' mass of one node, [1, BINS]."""
+    with np.errstate(divide="ignore"):
+        place = np.clip(np.log2(ratio), LOWEST_LOG2, np.log2(m))
+    place = (place - LOWEST_LOG2) / (np.log2(m) - LOWEST_LOG2) * (BINS - 1)
+    left = np.minimum(place.astype(np.int64), BINS - 2)
+    share = place - left
+    mass: Floats = np.zeros(BINS)
+    mass += np.bincount(left, q * (1.0 - share), BINS)
+    mass += np.bincount(left + 1, q * share, BINS)
+    return mass[None]
+
+
+def _ratio(top: Floats, bottom: Floats) -> Floats:
+    """top / bottom, 0 where bottom is 0."""
+    return np.where(bottom > 0.0, top / np.where(bottom > 0.0, bottom, 1.0), 0.0)
