@@ -77,7 +77,7 @@ Flip: TypeAlias = Callable[[int, int, float], bool]
 Procedure: TypeAlias = Callable[[Target, Draft, Sequence[Text], Flip, dict[Any, Any]], Any]
 """(target, draft, drafts, flip, memo) → (kept prefix, masses of the next token).
 
-`memo` caches what depends on target and draft only."""
+`memo` caches work by what it reads."""
 
 
 class _Run:
@@ -103,15 +103,16 @@ class _Run:
         return passed
 
 
-def law_of(rule: Procedure, memo: dict[Any, Any] | None = None) -> DraftsLaw:
-    """The exact law of a procedure. `memo` belongs to one (target, draft)."""
+def law_of(rule: Procedure) -> DraftsLaw:
+    """The exact law of a procedure."""
+    memo: dict[Any, Any] = {}
 
     def law(target: Target, draft: Draft, drafts: Sequence[Text]) -> Masses:
         masses: Masses = {}
         scripts: list[tuple[bool, ...]] = [()]
         while scripts:
             run = _Run(scripts.pop())
-            kept, row = rule(target, draft, drafts, run.flip, {} if memo is None else memo)
+            kept, row = rule(target, draft, drafts, run.flip, memo)
             scripts += run.branches
             if run.chance > 0.0:
                 masses[kept] = masses.get(kept, 0.0) + row * (run.chance / row.sum())
@@ -148,11 +149,12 @@ def kseq(
         here = _continuing(drafts, node)
         if not here:
             return node, target(node)
-        key = (node, len(here))
+        p, q = target(node), _row(draft, node)
+        key = (p.tobytes(), q.tobytes(), len(here))
         if key not in memo:
-            memo[key] = node_rounds(target(node), _row(draft, node), 1.0, len(here), rounds=1)
+            memo[key] = node_rounds(p, q, 1.0, len(here), rounds=1)
         result: NodeRounds = memo[key]
-        if _row(draft, node).max() == 1.0:
+        if q.max() == 1.0:
             here = here[:1]
         for k in here:
             x = drafts[k][len(node)]

@@ -116,7 +116,7 @@ def layered_levels(
     rounds: int = ROUNDS,
     memo: dict[Any, Any] | None = None,
 ) -> list[Level]:
-    """Depths 0..L. `memo` caches nodes' rounds; it belongs to one (target, draft)."""
+    """Depths 0..L. `memo` caches the rounds at nodes by what they read, for any number of calls."""
     memo = {} if memo is None else memo
     weights: dict[Text, float] = {(): 1.0}
     f, levels = 0.0, []
@@ -132,13 +132,13 @@ def layered_levels(
             if not tokens:
                 residuals[node] = c
                 continue
-            key = (node, weights[node], g, len(tokens))
+            q = draft(node)
+            assert q is not None
+            key = (c.tobytes(), q.tobytes(), g, len(tokens), rounds)
             if key not in memo:
-                q = draft(node)
-                assert q is not None
                 memo[key] = node_rounds(c, q, g, len(tokens), rounds)
             result = memo[key]
-            copies = tokens[:1] if _deterministic(draft, node) else tokens
+            copies = tokens[:1] if q.max() == 1.0 else tokens
             for accept in result.accept:
                 for x in copies:
                     child = (*node, x)
@@ -191,10 +191,11 @@ def layered_verify(
     uniforms: Sequence[Sequence[float]] | Floats,
     ends: Collection[int] = (),
     rounds: int = ROUNDS,
+    memo: dict[Any, Any] | None = None,
 ) -> DraftsDecision:
     """Keep a prefix of one of the drafts, and write the next token."""
     drafts = [cut(d, ends) for d in drafts]
-    levels = layered_levels(_ended(target, ends), draft, drafts, rounds)
+    levels = layered_levels(_ended(target, ends), draft, drafts, rounds, memo)
     phi = layered_pass_probabilities(levels)
     depth = int(np.flatnonzero(uniforms[0][0] >= phi)[-1])
     residuals = levels[depth].residuals
@@ -302,8 +303,3 @@ def _relative(
 
 def _ended(target: Target, ends: Collection[int]) -> Target:
     return lambda text: row_behind(target, text, ends)
-
-
-def _deterministic(draft: Draft, node: Text) -> bool:
-    row = draft(node)
-    return row is not None and float(row.max()) == 1.0

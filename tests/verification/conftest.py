@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ class TinyModel:
     """Random rows by prefix: `target` and `draft` are what the oracle takes.
 
     `kind` shapes the rows: random, zeros (each its own support), singletons (many forced tokens),
-    equal (p = q), onehot (deterministic draft), mixed (some places deterministic), eos (token 0
-    ends), stops (the draft stops by its own prefix), masks (both rows under one mask).
+    equal (p = q), onehot (deterministic draft), mixed (some places deterministic), duplicates (a
+    draft that mostly repeats one token), eos (token 0 ends), stops (the draft stops by its own
+    prefix), masks (both rows under one random mask), automaton (both under the mask of a compiled
+    grammar; the last token ends).
     """
 
     kind: str
@@ -30,13 +33,17 @@ class TinyModel:
 
     @property
     def ends(self) -> tuple[int, ...]:
+        if self.kind == "automaton":
+            return (self.vocab - 1,)
         return (0,) if self.kind == "eos" else ()
 
     def rng(self, text: Text, what: str) -> np.random.Generator:
         return np.random.default_rng([self.seed, len(what), ord(what[0]), *[t + 1 for t in text]])
 
     def mask(self, text: Text) -> NDArray[np.bool_]:
-        """The tokens that a random grammar allows behind `text`; never empty."""
+        """The tokens that a grammar, by default a random one, allows behind `text`; never empty."""
+        if self.kind == "automaton":
+            return automaton_mask(text, self.vocab)
         rng = self.rng(text, "mask")
         legal = rng.random(self.vocab) < 0.6
         legal[rng.integers(self.vocab)] = True
@@ -69,13 +76,35 @@ class TinyModel:
             rng = self.rng(text, "zeros" + what)
             row = np.where(rng.random(self.vocab) < 0.45, 0.0, row)
             row[rng.integers(self.vocab)] += 0.1
-        elif self.kind == "masks":
+        elif self.kind in ("masks", "automaton"):
             row = np.where(self.mask(text), row, 0.0)
         elif self.kind == "singletons" and coin < 0.5:
             row = np.eye(self.vocab)[int(coin * 2 * self.vocab)]
+        elif what == "draft" and self.kind == "duplicates":
+            row = 0.1 * row + 0.9 * np.eye(self.vocab)[int(self.raw(text, "target").argmax())]
         elif what == "draft" and (self.kind == "onehot" or (self.kind == "mixed" and coin < 0.5)):
             row = np.eye(self.vocab)[self.rng(text, "hot").integers(self.vocab)]
-        return row / row.sum()
+        # Behind an end token a grammar allows nothing, and nobody looks.
+        return row / row.sum() if row.any() else row
+
+
+@cache
+def small_constraint(vocab: int) -> Any:
+    """A real automaton over `vocab` - 1 tokens and an end: a token may be spelt in two ways."""
+    import structspec
+
+    pieces = [b"a", b"b", b"ab", b"ba"][: vocab - 1]
+    grammar = structspec.compile("(a|ab)*b?", syntax="regex")
+    return grammar.bind(structspec.Vocabulary([*pieces, None], eos_ids=[vocab - 1]))
+
+
+def automaton_mask(text: Text, vocab: int) -> NDArray[np.bool_]:
+    constraint = small_constraint(vocab)
+    state = constraint.start
+    for token in text:
+        state = constraint.advance(state, token)
+    row = int(constraint.mask(state)[0])
+    return np.array([bool(row >> i & 1) for i in range(vocab)])
 
 
 @pytest.fixture

@@ -53,11 +53,14 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+MEMO: dict[Any, Any] = {}
+
+
 def reference(name: str, case: Any, b: int) -> oracle_drafts.DraftsDecision:
     model = case.models[b]
     arguments = (model.target, model.draft, case.drafts[b], case.uniforms[b], case.ends)
     if name == "layered":
-        return oracle_drafts.layered_verify(*arguments)
+        return oracle_drafts.layered_verify(*arguments, memo=MEMO)
     return oracle_baselines.decision_of(RULES[name], *arguments)
 
 
@@ -76,7 +79,7 @@ def near_an_edge(
     target = partial(oracle.row_behind, model.target, ends=ends)
     rows: list[tuple[float, Floats]] = []
     if name == "layered":
-        levels = oracle_drafts.layered_levels(target, model.draft, drafts)
+        levels = oracle_drafts.layered_levels(target, model.draft, drafts, memo=MEMO)
         phi = oracle_drafts.layered_pass_probabilities(levels)
         if (np.abs(phi[1:] - case.uniforms[b, 0, 0]) < slack).any():
             return True
