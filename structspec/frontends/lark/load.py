@@ -24,7 +24,10 @@ from structspec.frontends.rules.source import Source
 
 __all__ = ["Loaded", "load"]
 
-_DEFINITION = r"(?m)^[ \t]*(?:%(?:override|extend)[ \t]+)?[!?]{0,2}(NAME)[ \t]*(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:"
+_DEFINITION = (
+    r"(?m)^[ \t]*(?:%(?:override|extend)[ \t]+)?[!?]{0,2}(NAME)"
+    r"[ \t]*(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:"
+)
 
 
 @dataclass(frozen=True)

@@ -101,11 +101,8 @@ class _Lowering:
             top = "%start"
             self.rules[top] = ir.sequence((self._gap, ir.Rule(start)))
         places, notes = self._places()
-        if start in places:
-            places[top] = places[start]
-        grammar, entries = finish(self.rules, top, loaded.source, places, notes)
-        kept = [entry for entry in entries if entry.keyword != "%start"]
-        return grammar, Report((*kept, *self.terminals.entries, *self.entries))
+        grammar, entries = finish(self.rules, top, loaded.source, places, notes, start)
+        return grammar, Report((*entries, *self.terminals.entries, *self.entries))
 
     def _places(self) -> tuple[dict[str, int], dict[str, str]]:
         """Where the rules and terminals of the file stand, and what to say about them."""

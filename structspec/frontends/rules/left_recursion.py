@@ -242,7 +242,7 @@ class _Rewriter:
                 if rest != ir.NOTHING:
                     edges[callee].append((rest, number[name]))
         for name in component:  # the closure of `same`
-            pending = [name]
+            pending = list(same[name])
             while pending:
                 for other in same[pending.pop()] - same[name]:
                     same[name].add(other)
