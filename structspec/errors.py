@@ -74,14 +74,28 @@ class SchemaError(StructspecError, ValueError):
 
 
 class UnsupportedFeature(StructspecError):
-    """A legal keyword or construct that structspec refuses because it cannot be exact."""
+    """A legal keyword or construct that structspec refuses because it cannot be exact.
 
-    def __init__(self, keyword: str, pointer: str, reason: str) -> None:
+    `pointer` locates it in schemas, `line` and `column` (1-based) in source texts.
+    """
+
+    def __init__(
+        self,
+        keyword: str,
+        pointer: str,
+        reason: str,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
         self.keyword = keyword
         self.pointer = pointer
         self.reason = reason
+        self.line = line
+        self.column = column
         place = f" at '{pointer}'" if pointer else ""
-        super().__init__(f"'{keyword}'{place} is not supported: {reason}")
+        where = "" if line is None else f"line {line}, column {column}: "
+        super().__init__(f"{where}'{keyword}'{place} is not supported: {reason}")
 
 
 class BudgetExceeded(StructspecError):

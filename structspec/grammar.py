@@ -19,15 +19,17 @@ from structspec.automata.network import build_network
 from structspec.automata.tables import Network
 from structspec.errors import SchemaError
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema
-from structspec.frontends.regex import lower_regex
+from structspec.frontends.regex import Dialect, lower_regex
 from structspec.frontends.types import TypeSpec, describe
 from structspec.limits import Limits
 from structspec.masks.constraint import Constraint
 from structspec.report import Report
 from structspec.vocab import Vocabulary
 
-Syntax = Literal["json_schema", "regex"]
-_SYNTAXES = ("json_schema", "regex")
+Syntax = Literal["json_schema", "regex", "lark", "gbnf"]
+_SYNTAXES = ("json_schema", "regex", "lark", "gbnf")
+#: The start rule of grammars that name none.
+_STARTS = {"lark": "start", "gbnf": "root"}
 _CHOICES = {
     "key_order": ("declared", "any"),
     "whitespace": ("flexible", "compact", "conventional"),
@@ -54,8 +56,10 @@ class Grammar:
         report: Report,
         limits: Limits,
         source: _Source,
+        rules: ir.GrammarIR | None = None,
     ) -> None:
         self.network = network
+        self._rules = rules
         self.report = report
         self.limits = limits
         self._source = source
@@ -72,6 +76,30 @@ class Grammar:
     def spec(self) -> TypeSpec | None:
         """The described type or schema, if it came from one; its `parse` makes values."""
         return self._source.spec
+
+    @property
+    def grammar_ir(self) -> ir.GrammarIR:
+        """The rules that the network was built from."""
+        if self._rules is None:
+            raise ValueError("this grammar was made from a network alone; its rules are not known")
+        return self._rules
+
+    def to_gbnf(self) -> str:
+        """The grammar in the notation of llama.cpp, start rule `root`.
+
+        Raises `Unsatisfiable` for an empty language, `BudgetExceeded` where members in any order
+        would take too many rules, and `UnsupportedFeature` for special tokens whose names the
+        notation cannot write.
+        """
+        from structspec.frontends.gbnf import to_gbnf
+
+        return to_gbnf(self.grammar_ir)
+
+    def to_lark(self) -> str:
+        """The grammar in the notation of Lark, start rule `start`; errors as for `to_gbnf`."""
+        from structspec.frontends.lark import to_lark
+
+        return to_lark(self.grammar_ir)
 
     @property
     def automaton(self) -> Automaton:
@@ -154,22 +182,25 @@ def compile(  # the surface's name: structspec.compile
     default_dialect: str | None = None,
     resources: Mapping[str, Any] | None = None,
 ) -> Grammar:
-    """Compile a JSON Schema, a Python type or a regular expression to a `Grammar`.
+    """Compile a JSON Schema, a Python type, a regular expression or a grammar to a `Grammar`.
 
     source: for `syntax="json_schema"` a schema (dict, bool or JSON text) or a type (pydantic
         model, dataclass, TypedDict, Enum, Literal, union, list, …); for `"regex"` the pattern,
-        which must match the whole text.
+        which must match the whole text; for `"lark"` and `"gbnf"` the text of the grammar.
     key_order: object members in declared order, extra ones last; or in any order.
     whitespace: "flexible" (up to 32 blanks in each gap), "conventional" (one space after `,`
         and `:`), "compact" (none).
     spelling: every legal JSON spelling of a value, or the canonical one only.
     unknown_formats, assert_formats: what `format` means; see the docs.
     limits: budgets; default `Limits()`.
-    start: the start rule of a grammar; must be None for schemas and regular expressions.
+    start: the start rule of a grammar, default "start" (Lark) or "root" (GBNF); must be None for
+        schemas and regular expressions.
     dialect: of regular expressions, default "ecma".
     on_unsupported: "widen" drops what cannot be compiled exactly; the report says where.
     default_dialect: URI of the draft for schemas without `$schema`; default 2020-12.
     resources: {uri: schema} for remote references; nothing is ever fetched.
+
+    The options for JSON apply to schemas inside Lark grammars (`%json`) too.
 
     Raises `SchemaError`, `UnsupportedFeature`, `BudgetExceeded`.
     """
@@ -184,20 +215,13 @@ def compile(  # the surface's name: structspec.compile
             raise SchemaError(f"{name}={value!r} is not one of {', '.join(_CHOICES[name])}")
     if syntax not in _SYNTAXES:
         raise SchemaError(f"syntax={syntax!r} is not one of {', '.join(_SYNTAXES)}")
-    if start is not None:
+    if start is not None and syntax not in _STARTS:
         raise SchemaError(f"start={start!r}: only grammars have a start rule, not {syntax}")
+    if dialect is not None and syntax != "regex":
+        raise SchemaError("dialect is for regular expressions; see default_dialect for schemas")
     if limits is not None and not isinstance(limits, Limits):
         raise SchemaError(f"limits must be structspec.Limits(...), not {type(limits).__name__}")
     limits = limits or Limits()
-    if syntax == "regex":
-        if not isinstance(source, str):
-            raise SchemaError(f"a regular expression must be a str, not {type(source).__name__}")
-        node = lower_regex(source, dialect or "ecma")
-        network = build_network(ir.GrammarIR({"root": node}, "root"), limits)
-        return Grammar(network, Report(()), limits, _Source(None, syntax))
-    if dialect is not None:
-        raise SchemaError("dialect is for regular expressions; see default_dialect for schemas")
-    spec = describe(source)
     options = SchemaOptions(
         key_order=key_order,
         whitespace=whitespace,
@@ -208,5 +232,30 @@ def compile(  # the surface's name: structspec.compile
         default_dialect=default_dialect,
         resources=resources,
     )
-    grammar_ir, report = lower_schema(spec.schema, options, limits)
-    return Grammar(build_network(grammar_ir, limits), report, limits, _Source(spec, syntax))
+    spec: TypeSpec | None = None
+    if syntax == "json_schema":
+        spec = describe(source)
+        grammar_ir, report = lower_schema(spec.schema, options, limits)
+    else:
+        if not isinstance(source, str):
+            raise SchemaError(
+                f"a source of syntax {syntax!r} is a str, not {type(source).__name__}"
+            )
+        grammar_ir, report = _lower_text(source, syntax, start, dialect, options)
+    network = build_network(grammar_ir, limits)
+    return Grammar(network, report, limits, _Source(spec, syntax), grammar_ir)
+
+
+def _lower_text(
+    source: str, syntax: str, start: str | None, dialect: Dialect | None, options: SchemaOptions
+) -> tuple[ir.GrammarIR, Report]:
+    if syntax == "regex":
+        node = lower_regex(source, dialect or "ecma")
+        return ir.GrammarIR({"root": node}, "root"), Report(())
+    if syntax == "gbnf":
+        from structspec.frontends.gbnf import lower_gbnf
+
+        return lower_gbnf(source, start or _STARTS[syntax])
+    from structspec.frontends.lark import lower_lark
+
+    return lower_lark(source, start or _STARTS[syntax], options)

@@ -2,11 +2,23 @@
 
 `lower_regex` compiles texts that match as a whole, `search_regex` texts that contain a match.
 `parse` and `resolve` give the tree over characters to front ends that spell characters their own
-way (JSON Schema's `pattern`).
+way (JSON Schema's `pattern`); `language` gives an automaton over characters, which patterns with
+lookaround need.
 """
 
-from structspec.frontends.regex.lower import lower, lower_regex, search_regex
+from structspec.frontends.regex.automaton import Language, language
+from structspec.frontends.regex.lower import lower, lower_dfa, lower_regex, search_regex
 from structspec.frontends.regex.parse import Dialect, parse
 from structspec.frontends.regex.resolve import resolve
 
-__all__ = ["Dialect", "lower", "lower_regex", "parse", "resolve", "search_regex"]
+__all__ = [
+    "Dialect",
+    "Language",
+    "language",
+    "lower",
+    "lower_dfa",
+    "lower_regex",
+    "parse",
+    "resolve",
+    "search_regex",
+]

@@ -2,8 +2,8 @@
 
 Owns the node types and two building helpers. The tree is what a pattern *matches*: groups are
 resolved, captures and laziness make no difference to a language and are gone. Assertions (`^`,
-`$`, `\\b`) stay in the tree, since what they mean depends on where the pattern is used; `resolve`
-removes them.
+`$`, `\\b`, lookaround) stay in the tree, since what they mean depends on where the pattern is used;
+`resolve` removes the first three, `automaton` all of them.
 
 Invariants: `Chars.ranges` are sorted, disjoint, inclusive ranges of Unicode scalar values;
 `Alternation(())` matches nothing (`NEVER`), `Concat(())` only the empty string (`EMPTY`).
@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 __all__ = [
+    "ANYTHING",
     "EMPTY",
     "NEVER",
     "Alternation",
     "Chars",
     "Concat",
     "End",
+    "Look",
     "Node",
     "Repeat",
     "Start",
@@ -88,10 +90,20 @@ class WordBoundary:
     negated: bool = False
 
 
-Node: TypeAlias = Chars | Concat | Alternation | Repeat | Start | End | WordBoundary
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Asserts that a match of `item` begins here (or, with `behind`, ends here), or does not."""
+
+    item: Node
+    behind: bool = False
+    negated: bool = False
+
+
+Node: TypeAlias = Chars | Concat | Alternation | Repeat | Start | End | WordBoundary | Look
 
 EMPTY = Concat(())
 NEVER = Alternation(())
+ANYTHING = Repeat(Chars(((0, 0xD7FF), (0xE000, 0x10FFFF))), 0, None)
 
 
 def concat(items: Iterable[Node]) -> Node:

@@ -54,6 +54,9 @@ SPACE: Final[Ranges] = (
 )
 """ECMAScript's WhiteSpace and LineTerminator together."""
 
+ASCII_SPACE: Final[Ranges] = ((0x09, 0x0D), (0x20, 0x20))
+"""What Python's `\\s` matches with the flag a."""
+
 LINE_ENDS: Final[Ranges] = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 """What ECMAScript's dot does not match."""
 

@@ -5,11 +5,13 @@ Owns the syntax of two dialects:
 - `ecma`: ECMA-262 with the `u` flag. `web=True` adds what engines accept without that flag and
   what means the same: escaped punctuation (`\\-`, `\\_`, `\\"`), lone `]`, `{` and `}`, a class
   escape beside a hyphen;
-- `python`: the text patterns of the module `re` without flags.
+- `python`: the text patterns of the module `re`, with the flags `i m s x a u` given beside the
+  pattern, at its start (`(?i)`) or for a group (`(?i-s:…)`).
 
 Invariants: a malformed pattern raises `SchemaError` with the column (1-based); a legal construct
-that no finite automaton or none of ours has (lookaround, backreference, modifiers, atomic groups,
-unknown properties) raises `UnsupportedFeature` by name. Nothing is ignored.
+that no finite automaton or none of ours has (backreference, ECMA's modifiers, atomic groups,
+unknown properties) raises `UnsupportedFeature` by name. Nothing is ignored. Laziness changes which
+match is preferred, not which texts match, and is dropped; what cuts off alternatives is refused.
 
 Cost: linear in the pattern. Sibling: `resolve`, which gives the assertions their meaning.
 
@@ -29,8 +31,11 @@ from typing import Final, Literal, NoReturn
 from structspec.errors import SchemaError, UnsupportedFeature
 from structspec.frontends.regex import classes
 from structspec.frontends.regex.ast import (
+    Alternation,
     Chars,
+    Concat,
     End,
+    Look,
     Node,
     Repeat,
     Start,
@@ -38,6 +43,7 @@ from structspec.frontends.regex.ast import (
     alternation,
     concat,
 )
+from structspec.frontends.regex.case import ignoring_case
 
 __all__ = ["Dialect", "parse"]
 
@@ -46,25 +52,35 @@ Dialect = Literal["ecma", "python"]
 _DEPTH: Final = 100
 _SYNTAX: Final = "^$\\.*+?()[]{}|/"
 _CONTROLS: Final = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
-_LOOKAROUND: Final = {"=": "lookahead", "!": "lookahead", "<=": "lookbehind", "<!": "lookbehind"}
+_LOOKAROUND: Final = {
+    "=": (False, False), "!": (False, True), "<=": (True, False), "<!": (True, True)
+}  # fmt: skip
+_LINE: Final = Chars(classes.complement(((10, 10),)))
 _Class = classes.Ranges
 
 
-def parse(pattern: str, dialect: Dialect = "ecma", *, web: bool = False) -> Node:
-    """The tree of `pattern`; see the module for dialects and errors."""
+def parse(pattern: str, dialect: Dialect = "ecma", *, web: bool = False, flags: str = "") -> Node:
+    """The tree of `pattern`; see the module for dialects and errors.
+
+    flags: letters out of "imsxau", for the dialect "python" only.
+    """
     if dialect not in ("ecma", "python"):
         raise SchemaError(f"the regex dialect is {dialect!r}; use 'ecma' or 'python'")
-    return _Parser(pattern, dialect == "python", web).whole()
+    if flags and dialect != "python":
+        raise SchemaError(f"the flags {flags!r} are for the dialect 'python'")
+    return _Parser(pattern, dialect == "python", web, flags).whole()
 
 
 class _Parser:
-    def __init__(self, pattern: str, python: bool, web: bool) -> None:
+    def __init__(self, pattern: str, python: bool, web: bool, flags: str = "") -> None:
         self.pattern = pattern
         self.python = python
         self.loose = python or web  # lone brackets and braces are characters
         self.at = 0
         self.depth = 0
         self.names: set[str] = set()
+        self.behind = 0  # lookbehinds around the place
+        self.flags = self.checked(flags, 0)
 
     # -- small steps -------------------------------------------------------------------------
 
@@ -100,7 +116,22 @@ class _Parser:
 
     # -- structure ---------------------------------------------------------------------------
 
+    def checked(self, letters: str, start: int) -> frozenset[str]:
+        """The flags named by `letters`, as `re` allows them for text patterns."""
+        if "L" in letters:
+            self.fail("the flag L is for patterns of bytes", start)
+        if set(letters) - set("aimsux"):
+            self.fail(f"unknown flags {letters!r}", start)
+        if "a" in letters and "u" in letters:
+            self.fail("the flags a and u exclude each other", start)
+        return frozenset(letters) - {"u"}
+
     def whole(self) -> Node:
+        if self.python:
+            self.blanks()
+            while found := self.match(r"\(\?([aiLmsux]+)\)"):
+                self.flags |= self.checked(found[1], found.start())
+                self.blanks()
         node = self.disjunction()
         if self.at < len(self.pattern):
             self.fail("this ')' has no '('")
@@ -114,22 +145,28 @@ class _Parser:
 
     def alternative(self) -> Node:
         items: list[Node] = []
-        self.comments()
+        self.blanks()
         while self.peek() not in ("", "|", ")"):
             start = self.at
             item = self.term()
-            self.comments()
+            self.blanks()
             items.append(self.quantified(item, start))
-            self.comments()
+            self.blanks()
         return concat(items)
 
-    def comments(self) -> None:
-        """Skip Python's comments; a quantifier after one belongs to what stands before it."""
-        while self.python and self.take("(?#"):
-            end = self.pattern.find(")", self.at)
-            if end < 0:
-                self.fail("this comment is never closed", self.at - 3)
-            self.at = end + 1
+    def blanks(self) -> None:
+        """Skip what Python's patterns do not mean: comments and, with the flag x, blanks.
+
+        A quantifier after one belongs to what stands before it.
+        """
+        while self.python:
+            if self.take("(?#"):
+                end = self.pattern.find(")", self.at)
+                if end < 0:
+                    self.fail("this comment is never closed", self.at - 3)
+                self.at = end + 1
+            elif not ("x" in self.flags and self.match(r"[ \t\n\r\f\v]+|#[^\n]*")):
+                return
 
     def quantified(self, item: Node, start: int) -> Node:
         bounds = self.quantifier()
@@ -138,7 +175,9 @@ class _Parser:
         low, high = bounds
         if high is not None and low > high:
             self.fail(f"the quantifier's bounds are out of order: {low} > {high}", start)
-        if isinstance(item, Start | End | WordBoundary) and self.pattern[start] != "(":
+        if isinstance(item, Start | End | WordBoundary | Look) and (
+            self.pattern[start] != "(" or (isinstance(item, Look) and not self.python)
+        ):
             self.fail("an assertion cannot be repeated; there is nothing to repeat", start)
         if not self.take("?") and self.python and self.peek() == "+":
             self.refuse("possessive quantifier", "it cuts off alternatives", self.at)
@@ -182,10 +221,14 @@ class _Parser:
         self.at += 1
         match sign:
             case "^":
-                return Start()
+                return Look(_LINE, behind=True, negated=True) if "m" in self.flags else Start()
             case "$":
+                if "m" in self.flags:
+                    return Look(_LINE, negated=True)
                 return End(or_newline=self.python)
             case ".":
+                if "s" in self.flags:
+                    return Chars(classes.SCALARS)
                 ends = ((10, 10),) if self.python else classes.LINE_ENDS
                 return Chars(classes.complement(ends))
             case "(":
@@ -197,32 +240,45 @@ class _Parser:
         return self.character(ord(sign))
 
     def character(self, code: int) -> Node:
-        return Chars(classes.normalise([(code, code)]))
+        ranges = classes.normalise([(code, code)])
+        return Chars(ignoring_case(ranges) if "i" in self.flags else ranges)
 
     # -- groups ------------------------------------------------------------------------------
 
     def group(self, start: int) -> Node:
         if self.depth >= _DEPTH:
             self.refuse("group", f"groups are nested deeper than {_DEPTH}", start)
+        flags, look = self.flags, None
         if self.take("?"):
-            self.group_kind(start)
+            look = self.group_kind(start)
         self.depth += 1
+        self.behind += look is not None and look[0]
         node = self.disjunction()
+        self.behind -= look is not None and look[0]
         self.depth -= 1
+        self.flags = flags
         if not self.take(")"):
             self.fail("this '(' is never closed", start)
-        return node
+        if look is None:
+            return node
+        behind, negated = look
+        if behind and self.python and not _fixed_width(node):
+            self.fail("a lookbehind must match texts of one length", start)
+        return Look(node, behind, negated)
 
-    def group_kind(self, start: int) -> None:
-        """Read what follows `(?` up to the content of the group."""
+    def group_kind(self, start: int) -> tuple[bool, bool] | None:
+        """Read what follows `(?` up to the content; (behind, negated) of a lookaround."""
         if self.take(":"):
-            return
-        for sign, name in _LOOKAROUND.items():
-            if self.take(sign):
-                self.refuse(name, f"patterns become automata, which have no {name}", start)
-        if self.take("P<" if self.python else "<"):
+            return None
+        if self.take("P<" if self.python else "<") and self.peek() not in ("=", "!"):
             self.group_name(start)
-            return
+            return None
+        self.at = start + 2
+        for sign, kind in _LOOKAROUND.items():
+            if self.take(sign):
+                if self.behind and not kind[0]:
+                    self.refuse("lookahead", "inside a lookbehind it looks past its end", start)
+                return kind
         if self.python:
             if self.take("P="):
                 self.refuse("backreference", "it is not a regular language", start)
@@ -230,8 +286,17 @@ class _Parser:
                 self.refuse("atomic group", "it cuts off alternatives", start)
             if self.take("("):
                 self.refuse("conditional group", "it depends on an earlier group", start)
-        modifiers = r"[aiLmsux]+\)|[aiLmsux]*(-[imsx]+)?:" if self.python else r"[ims]*(-[ims]*)?:"
-        if self.match(modifiers):
+            found = self.match(r"([aiLmsux]*)(?:-([imsx]+))?:")
+            if found:
+                if set(found[1]) & set(found[2] or ""):
+                    self.fail("a flag is both set and cleared", start)
+                added = self.checked(found[1], start)
+                cleared = set(found[2] or "") | ({"a"} if "u" in found[1] else set())
+                self.flags = (self.flags | added) - cleared
+                return None
+            if self.match(r"[aiLmsux]+\)"):
+                self.fail("flags for the whole pattern stand at its start", start)
+        elif self.match(r"[ims]*(-[ims]*)?:"):
             self.refuse("modifiers", "flags inside a pattern; write the classes out", start)
         self.fail("an unknown kind of group", start)
 
@@ -252,7 +317,8 @@ class _Parser:
         sign = self.peek()
         if not sign:
             self.fail("the pattern ends with a backslash", start)
-        word = classes.python_shorthand("w") if self.python and sign in "bB" else classes.WORD
+        unicode = self.python and "a" not in self.flags
+        word = classes.python_shorthand("w") if unicode and sign in "bB" else classes.WORD
         if sign in "bB":
             self.at += 1
             return WordBoundary(word, negated=sign == "B")
@@ -286,8 +352,10 @@ class _Parser:
         sign = self.peek()
         if sign and sign in "dDwWsS":
             self.at += 1
-            if self.python:
+            if self.python and "a" not in self.flags:
                 found: _Class = classes.python_shorthand(sign.lower())
+            elif self.python and sign in "sS":
+                found = classes.ASCII_SPACE
             else:
                 found = {"d": classes.DIGIT, "w": classes.WORD, "s": classes.SPACE}[sign.lower()]
             return found if sign.islower() else classes.complement(found)
@@ -393,6 +461,8 @@ class _Parser:
             first = False
             found.extend(self.class_item())
         ranges = classes.normalise(found)
+        if "i" in self.flags:
+            ranges = ignoring_case(ranges)
         return classes.complement(ranges) if negated else ranges
 
     def class_item(self) -> _Class:
@@ -424,3 +494,26 @@ class _Parser:
         if shorthand is not None:
             return shorthand
         return self.character_escape(start, in_class=True)
+
+
+def _fixed_width(node: Node) -> bool:
+    return _width(node) is not None
+
+
+def _width(node: Node) -> int | None:
+    """How many characters every match has; None if that differs."""
+    match node:
+        case Chars():
+            return 1
+        case Concat(items):
+            widths = [_width(item) for item in items]
+            return None if None in widths else sum(filter(None, widths))
+        case Alternation(items):
+            found = {_width(item) for item in items}
+            return found.pop() if len(found) == 1 else None
+        case Repeat(item, minimum, maximum):
+            width = _width(item)
+            if minimum != maximum and width != 0:
+                return None
+            return None if width is None else width * minimum
+    return 0

@@ -14,8 +14,9 @@ and the language of the pattern is what spans from edge to edge, plus the empty 
 pattern is empty between two edges. Anchors alone need one kind of character; `\\b` needs two (word
 and other). Parts without assertions are not taken apart further than their ends.
 
-Refused: `\\b` inside a repetition that is not short, where the kinds on both sides multiply, and
-Python's `$` where something follows it.
+Refused: `\\b` inside a repetition that is not short, where the kinds on both sides multiply,
+Python's `$` where something follows it, and lookaround. `automaton` resolves those too, at the
+price of a deterministic automaton; the tree made here keeps its counters.
 
 Cost: linear in the pattern, times the square of the number of assertions in one sequence.
 
@@ -39,6 +40,7 @@ from structspec.frontends.regex.ast import (
     Chars,
     Concat,
     End,
+    Look,
     Node,
     Repeat,
     Start,
@@ -60,8 +62,10 @@ _ANYTHING: Final = Repeat(Chars(SCALARS), 0, None)
 def resolve(node: Node, *, search: bool = False) -> Node:
     """The texts that match as a whole, or, with `search`, that contain a match.
 
-    The result has no assertions; its language is over whole texts either way.
+    The result has no assertions; its language is over whole texts either way. Raises
+    `UnsupportedFeature` for what only `automaton.language` can resolve.
     """
+    _no_lookaround(node)
     if isinstance(node, Alternation) and asserts(node):
         return alternation(resolve(item, search=search) for item in node.items)
     node = _python_end(node, search)
@@ -118,6 +122,7 @@ class _Resolver:
                 return right == _EDGE
             case WordBoundary(_, negated):
                 return ((left == 0) != (right == 0)) != negated
+        raise AssertionError(node)
 
     def span(self, node: Node, left: int, right: int, first: int, last: int) -> Node:
         """The non-empty matches from kind `first` to kind `last` between these neighbours."""
@@ -299,3 +304,15 @@ def _no_python_end(node: Node) -> None:
                 _no_python_end(item)
         case Repeat(item, _, _):
             _no_python_end(item)
+
+
+def _no_lookaround(node: Node) -> None:
+    match node:
+        case Look(_, behind, _):
+            name = "lookbehind" if behind else "lookahead"
+            raise UnsupportedFeature(name, "", f"this tree of a pattern cannot hold a {name}")
+        case Concat(items) | Alternation(items):
+            for item in items:
+                _no_lookaround(item)
+        case Repeat(item, _, _):
+            _no_lookaround(item)
