@@ -27,7 +27,7 @@ class Verdict:
     """B decisions, all on the device.
 
     accepted: int32 [B], how many drafted tokens are kept. path: int32 [B], of which draft (0 for a
-    single one; the lowest of those that share the kept prefix). token: int32 [B], what follows
+    single one; one of those that share the kept prefix). token: int32 [B], what follows
     them, -1 if the kept prefix ends with an end token or the status is bad. status: int32 [B], see
     `logit_rows.Status`. thresholds: what the uniforms are compared with (see the verifier).
     """
