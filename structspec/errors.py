@@ -15,6 +15,7 @@
     ├── VocabularyError        a tokenizer whose bytes cannot be read, or ids out of range
     ├── ModelError             a model that cannot be loaded or that returned nonsense
     ├── DraftError             a draft that cannot be used with this target
+    ├── KernelError            tensors that a numeric kernel cannot take (also ValueError)
     └── MissingExtra           an optional package is not installed (also ImportError)
 
 Every message names the place (JSON pointer or position), the value and the limit where there is
@@ -28,6 +29,7 @@ from collections.abc import Sequence
 __all__ = [
     "BudgetExceeded",
     "DraftError",
+    "KernelError",
     "MissingExtra",
     "ModelError",
     "PromptError",
@@ -236,6 +238,10 @@ class ModelError(StructspecError):
 
 class DraftError(StructspecError, ValueError):
     """A draft that cannot be used with this target."""
+
+
+class KernelError(StructspecError, ValueError):
+    """Tensors whose dtype, shape, device or size a numeric kernel does not take."""
 
 
 class MissingExtra(StructspecError, ImportError):
