@@ -17,7 +17,10 @@ __all__ = [
     "Sampling",
     "Stats",
     "Target",
+    "Job",
+    "Loop",
     "decode",
+    "decode_many",
     "encode_prompt",
     "heal",
 ]
@@ -29,7 +32,10 @@ _HOMES = {
     "Sampling": "warp",
     "Stats": "output",
     "Target": "target",
+    "Job": "progress",
+    "Loop": "loop",
     "decode": "loop",
+    "decode_many": "loop",
     "encode_prompt": "prompt",
     "heal": "healing",
 }

@@ -179,6 +179,8 @@ class Request:
 
     `sampling` are the target's settings and `noise` its `Randomness`: a drafter that samples
     draws from `noise.uniforms(number, step, Purpose.DRAFT, ...)` and from nothing else.
+    `model` is the target, `rows` the `TargetRows` that hold its cache and `row` this request's
+    row there, for drafts that use the target's own layers or states; None elsewhere.
     """
 
     constraint: ConstraintLike
@@ -186,6 +188,9 @@ class Request:
     sampling: Any = None
     noise: Any = None
     number: int = 0
+    model: Any = None
+    rows: Any = None
+    row: int = -1
 
 
 @runtime_checkable

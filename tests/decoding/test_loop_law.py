@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import torch
 
-from structspec.decoding.loop import decode
+from structspec.decoding.loop import decode, decode_many
+from structspec.decoding.progress import Job
 from structspec.decoding.warp import Sampling
 from structspec.drafting import CombinedDraft, Draft, DraftBuilder, Request
 from structspec.models import Model
@@ -76,17 +77,20 @@ def branching_verifier(path: Branches, law: Callable[..., oracle.ExitLaw]) -> Ca
         eos_ids: Sequence[int] = (),
     ) -> Verdict:
         del uniforms
-        drafted = tokens[0, : int(lengths[0])].tolist()
-        p = target[0].numpy()
-        q = np.zeros((len(drafted), p.shape[1]))
-        for i, token in enumerate(drafted):
-            hot = draft is None or (onehot is not None and bool(onehot[0, i]))
-            q[i] = oracle.one_hot(token, p.shape[1]) if hot else draft[0, i].numpy()
-        exact = law(p, q, drafted)
-        kept = path.choose(exact.exit)
-        ended = kept == len(drafted) > 0 and drafted[-1] in eos_ids
-        token = -1 if ended else path.choose(exact.emit[kept])
-        return Verdict(torch.tensor([kept]), torch.tensor([token]))
+        accepted, following = [], []
+        for b, length in enumerate(lengths.tolist()):
+            drafted = tokens[b, :length].tolist()
+            p = target[b, : length + 1].numpy()
+            q = np.zeros((length, p.shape[1]))
+            for i, token in enumerate(drafted):
+                hot = draft is None or (onehot is not None and bool(onehot[b, i]))
+                q[i] = oracle.one_hot(token, p.shape[1]) if hot else draft[b, i].numpy()
+            exact = law(p, q, drafted)
+            kept = path.choose(exact.exit)
+            ended = kept == length > 0 and drafted[-1] in eos_ids
+            accepted.append(kept)
+            following.append(-1 if ended else path.choose(exact.emit[kept]))
+        return Verdict(torch.tensor(accepted), torch.tensor(following))
 
     return verify
 
@@ -249,6 +253,51 @@ def test_penalties_see_each_places_own_prefix(
     expected = plain_law(tiny_model, constraint, sampling)
     found = loop_law(tiny_model, constraint, sampling, oracle.block_law, DRAFTS[draft], monkeypatch)
     assert max(abs(found[k] - expected[k]) for k in {*found, *expected}) < 1e-12
+
+
+class UnequalDrafts:
+    """A sampled draft of two tokens for the first request, of one for the second."""
+
+    def __init__(self, path: Branches) -> None:
+        self.path = path
+
+    def begin(self, request: Request) -> RandomDraft:
+        return RandomDraft(self.path, 2 - request.number).begin(request)
+
+
+@pytest.mark.parametrize("rule", ["block", "token"])
+def test_two_requests_in_a_batch_have_independent_plain_laws(
+    tiny_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str,
+) -> None:
+    """The joint law of a batch of two, draft lengths unequal, is the product of plain laws."""
+    constraint, other = bind("a(b|ab)*c", tiny_vocab), bind("[ab]{1,2}", tiny_vocab)
+    law = oracle.block_law if rule == "block" else oracle.token_law
+    sampling = Sampling(temperature=1.7)
+    expected = {
+        (one, two): p * q
+        for one, p in plain_law(tiny_model, constraint, sampling, 3).items()
+        for two, q in plain_law(tiny_model, other, sampling, 2).items()
+    }
+    found: dict[Any, float] = defaultdict(float)
+
+    def run(path: Branches) -> Any:
+        monkeypatch.setitem(verifiers, "branching", branching_verifier(path, law))
+        jobs = [
+            Job(PROMPT, constraint, sampling, max_tokens=3, request=0),
+            Job(PROMPT, other, sampling, max_tokens=2, request=1),
+        ]
+        outputs = decode_many(tiny_model, jobs, draft=UnequalDrafts(path), verifier="branching")
+        return tuple((output.tokens, "end") for output in outputs)  # type: ignore[union-attr]
+
+    for probability, texts in all_paths(run):
+        found[texts] += probability
+    assert len(expected) > 20
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
+    assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-12
 
 
 class UnmaskedAndCut(RandomDraft):
