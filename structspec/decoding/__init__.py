@@ -11,14 +11,14 @@ from importlib import import_module
 from typing import Any
 
 __all__ = [
+    "Job",
+    "Loop",
     "Output",
     "PrefixedConstraint",
     "Prompt",
     "Sampling",
     "Stats",
     "Target",
-    "Job",
-    "Loop",
     "decode",
     "decode_many",
     "encode_prompt",
