@@ -17,7 +17,6 @@ Example::
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 import json
 import secrets
@@ -308,24 +307,18 @@ def _seeds(
     seed: int | Sequence[int] | None, sampling: Sampling | None, prompts: int, n: int
 ) -> list[int]:
     """A seed for each of n values of each prompt: a function of the given one and the place."""
+    from structspec.decoding.progress import row_seed
+
     given = list(seed) if isinstance(seed, Sequence) else [seed]
     for one in given:
         if one is not None and (isinstance(one, bool) or not isinstance(one, int) or one < 0):
             raise ValueError(f"seed must be an int from 0 on, or None for a fresh one, not {one!r}")
     if isinstance(seed, Sequence):
         firsts = _one_each("seed", given, prompts, True)
-        return [_derived(first, 0, j) for first in firsts for j in range(n)]
+        return [row_seed(first, 0, j) for first in firsts for j in range(n)]
     if seed is None:
         seed = secrets.randbits(63) if sampling is None else sampling.seed
-    return [_derived(seed, i, j) for i in range(prompts) for j in range(n)]
-
-
-def _derived(seed: int, prompt: int, sample: int) -> int:
-    """The seed of one of several requests; the first has the given one."""
-    if not prompt and not sample:
-        return seed
-    text = f"{seed}/{prompt}/{sample}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
+    return [row_seed(seed, i, j) for i in range(prompts) for j in range(n)]
 
 
 def _one_each(name: str, value: Any, count: int, given: bool) -> Sequence[Any]:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any
 
 __all__ = [
+    "GrammarLogitsProcessor",
     "Job",
     "Loop",
     "Output",
@@ -18,14 +19,21 @@ __all__ = [
     "Prompt",
     "Sampling",
     "Stats",
+    "Stream",
+    "StreamEvent",
     "Target",
     "decode",
     "decode_many",
     "encode_prompt",
     "heal",
+    "speculate",
 ]
 
 _HOMES = {
+    "GrammarLogitsProcessor": "processor",
+    "Stream": "streaming",
+    "StreamEvent": "streaming",
+    "speculate": "custom_generate",
     "Output": "output",
     "PrefixedConstraint": "healing",
     "Prompt": "prompt",

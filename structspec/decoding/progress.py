@@ -23,6 +23,7 @@ Example::
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import secrets
 import time
@@ -39,11 +40,22 @@ from structspec.errors import ModelError, PromptError, TokenBudgetError, Vocabul
 from structspec.models import Model
 from structspec.verification.randomness import Randomness
 
-__all__ = ["Job", "OnToken", "Progress"]
+__all__ = ["Job", "OnToken", "Progress", "row_seed"]
 
 _DEFAULT_MAX_TOKENS = 1024
 
 OnToken = Callable[[int, bytes], object]
+
+
+def row_seed(seed: int, prompt: int, sample: int) -> int:
+    """The seed of one of several requests; the first has the given one.
+
+    A function of the request's own place, so that the size of a batch changes no other's.
+    """
+    if not prompt and not sample:
+        return seed
+    text = f"{seed}/{prompt}/{sample}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
 @dataclass(frozen=True)
