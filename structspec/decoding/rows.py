@@ -121,9 +121,12 @@ class TargetRows:
         return self._ids[row]
 
     def fork(self, source: int, target: int) -> None:
-        """Make the cached text of `target` that of `source`; what they share is not copied."""
+        """Copy the cached text of `source` to `target`, where rows can be copied.
+
+        What they share is not copied.
+        """
         if self._cache is None:
-            raise NotImplementedError("only slotted rows can be copied")
+            return  # the row reads the ids itself when it is asked to go on
         have, want = self._ids[target], self._ids[source]
         same = _common(have, want)
         self._cache.copy_slots(source, target, same, len(want))
@@ -158,6 +161,16 @@ class TargetRows:
             ):
                 results[index] = rows
         return [results[index] for index in range(len(calls))]
+
+    def states(self, calls: Sequence[Call], model: Any = None) -> list[Tensor]:
+        """As `forward`, for chains on slotted rows, but the last layer's states [keep, width]."""
+        for call in calls:
+            self._check(call)
+        if len(calls) > 1 and (
+            self._mask_kind is None or max(len(call.ids) for call in calls) > _TOGETHER
+        ):
+            return [self._run([call], model, states=True)[0] for call in calls]
+        return self._run(calls, model, states=True)
 
     def keep(self, row: int, drafted: int, nodes: Sequence[int]) -> int:
         """Keep, of the last `drafted` ids, the path `nodes`; return how many of it stay cached.
@@ -251,7 +264,7 @@ class TargetRows:
     # -- slotted rows ------------------------------------------------------------------------
 
     @torch.inference_mode()
-    def _run(self, calls: Sequence[Call], model: Any) -> list[Tensor]:
+    def _run(self, calls: Sequence[Call], model: Any, states: bool = False) -> list[Tensor]:
         assert self._cache is not None
         network = self.model.model if model is None else model
         calls = list(calls)
@@ -268,32 +281,30 @@ class TargetRows:
             positions, visible = self._layout(ordered, starts, count)
             options["position_ids"] = positions.to(device)
             options["attention_mask"] = self._mask(visible.to(device))
-        wanted = [list(range(len(c.ids) - c.keep, len(c.ids))) for c in ordered]
-        columns = sorted({column for row in wanted for column in row})
-        if self._keeps_logits:
+        columns = list(range(count))
+        if self._keeps_logits and not states:
+            wanted = {at for c in ordered for at in range(len(c.ids) - c.keep, len(c.ids))}
+            columns = sorted(wanted)
             tail = columns == list(range(count - len(columns), count))
             options["logits_to_keep"] = (
                 len(columns) if tail else torch.tensor(columns, device=device)
             )
         if self.taps and model is None:
             options["output_hidden_states"] = True
-        output = network(input_ids=ids.to(device), **options)
+        output = (network.base_model if states else network)(input_ids=ids.to(device), **options)
         self.forwards += model is None
-        logits = output.logits
-        if not self._keeps_logits:
-            columns = list(range(count))
+        found = output.last_hidden_state if states else output.logits
         place = {column: i for i, column in enumerate(columns)}
-        results: list[Tensor] = [logits] * len(calls)
+        results: list[Tensor] = [found] * len(calls)
         for at, (index, call) in enumerate(zip(order, ordered, strict=True)):
-            first = place[wanted[at][0]]
-            rows = logits[at, first : first + call.keep]
-            if place[wanted[at][-1]] - first + 1 != call.keep:
-                rows = logits[at, [place[column] for column in wanted[at]]]
-            results[index] = rows if rows.dtype == torch.float64 else rows.float()
+            # the wanted columns of one call are consecutive, and so are their places
+            first = place[len(call.ids) - call.keep]
+            rows = found[at, first : first + call.keep]
+            results[index] = rows if states or rows.dtype == torch.float64 else rows.float()
             self._ids[call.row].extend(call.ids)
             if self.taps and model is None:
-                states = [output.hidden_states[tap][at, : len(call.ids)] for tap in self.taps]
-                self.hidden[call.row] = torch.cat(states, dim=-1)
+                tapped = [output.hidden_states[tap][at, : len(call.ids)] for tap in self.taps]
+                self.hidden[call.row] = torch.cat(tapped, dim=-1)
         return results
 
     def _layout(

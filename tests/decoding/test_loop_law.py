@@ -19,7 +19,15 @@ import torch
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
 from structspec.decoding.warp import Sampling
-from structspec.drafting import CombinedDraft, Draft, DraftBuilder, Request
+from structspec.drafting import (
+    CombinedDraft,
+    Draft,
+    DraftBuilder,
+    EarlyExit,
+    ModelDraft,
+    Request,
+)
+from structspec.drafting import model as model_drafts
 from structspec.models import Model
 from structspec.verification import Purpose, Verdict, oracle
 from structspec.verification.randomness import sample_inverse
@@ -172,6 +180,11 @@ def plain_law(model: Model, constraint: Any, sampling: Sampling, budget: int = B
         logits = np.where(legal, logits / sampling.temperature, -np.inf)
         row = np.exp(logits - logits.max())
         row /= row.sum()
+        if sampling.top_p is not None:
+            order = np.argsort(-row)
+            before = np.cumsum(row[order]) - row[order]
+            row[order[before >= sampling.top_p]] = 0.0
+            row /= row.sum()
         for token in np.flatnonzero(row):
             if token == EOS:
                 law[output, "end"] += mass * row[token]
@@ -255,6 +268,64 @@ def test_penalties_see_each_places_own_prefix(
     assert max(abs(found[k] - expected[k]) for k in {*found, *expected}) < 1e-12
 
 
+class SmallModel:
+    """A real `ModelDraft`, its samples taken from the branches."""
+
+    def __init__(self, path: Branches, monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
+        def choose(mass: np.ndarray, uniform: float) -> int:
+            assert 0 <= uniform < 1
+            return path.choose(mass / mass.sum())
+
+        monkeypatch.setattr(model_drafts, "sample_inverse", choose)
+        self.begin = source.begin
+
+
+SMALL = {
+    "masked": lambda model: ModelDraft(model, length=2, adaptive=False),
+    "adaptive": lambda model: ModelDraft(model, length=1, max_length=3),
+    "without spans": lambda model: ModelDraft(model, length=2, spans=False, adaptive=False),
+    "unmasked": lambda model: ModelDraft(model, length=2, masked=False, adaptive=False),
+    "early exit": lambda model: EarlyExit(1, length=2, adaptive=False),
+}
+SETTINGS = {
+    "plain": Sampling(temperature=1.7),
+    "top-p": Sampling(temperature=1.7, top_p=0.8),
+    "penalties": Sampling(temperature=1.3, repetition_penalty=1.4, frequency_penalty=0.7),
+}
+
+
+@pytest.mark.parametrize("draft", SMALL)
+@pytest.mark.parametrize(
+    ("rule", "settings"), [*(("block", name) for name in SETTINGS), ("token", "plain")]
+)
+def test_model_drafts_leave_the_plain_law(
+    tiny_model: Model,
+    small_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    monkeypatch: pytest.MonkeyPatch,
+    draft: str,
+    settings: str,
+    rule: str,
+) -> None:
+    constraint = bind(PATTERN, tiny_vocab)
+    sampling = SETTINGS[settings]
+    law = oracle.block_law if rule == "block" else oracle.token_law
+    source = SMALL[draft](small_model)
+    expected = plain_law(tiny_model, constraint, sampling, budget=3)
+    found = loop_law(
+        tiny_model,
+        constraint,
+        sampling,
+        law,
+        lambda path: SmallModel(path, monkeypatch, source),
+        monkeypatch,
+        budget=3,
+    )
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-9)
+    assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-9
+
+
 class UnequalDrafts:
     """A sampled draft of two tokens for the first request, of one for the second."""
 
@@ -265,7 +336,7 @@ class UnequalDrafts:
         return RandomDraft(self.path, 2 - request.number).begin(request)
 
 
-@pytest.mark.parametrize("rule", ["block", "token"])
+@pytest.mark.parametrize("rule", ["block", pytest.param("token", marks=pytest.mark.full)])
 def test_two_requests_in_a_batch_have_independent_plain_laws(
     tiny_model: Model,
     tiny_vocab: Vocabulary,
