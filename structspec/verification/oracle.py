@@ -22,7 +22,8 @@ Conventions
 
 Cost: `output_law` is O(V**L · L·V) in plain Python and numpy; meant for V <= 4, L <= 4.
 
-Sibling: `token`, `block` and `greedy` are the batched torch implementations.
+Siblings: `oracle_drafts` for several drafts, `oracle_trees` for trees; `token`, `block` and
+`greedy` are the batched torch implementations.
 
 Papers: Leviathan, Kalman, Matias 2022 (arXiv 2211.17192) and Chen et al. 2023 (arXiv 2302.01318)
 for token-wise verification; Sun et al. 2024 (arXiv 2403.10444) for block verification.
@@ -59,7 +60,10 @@ __all__ = [
     "block_law",
     "block_pass_probabilities",
     "block_verify",
+    "continued",
+    "cut",
     "distance",
+    "draw",
     "expected_accepted",
     "greedy_law",
     "greedy_verify",
@@ -69,7 +73,9 @@ __all__ = [
     "path_weights",
     "plain_law",
     "residual",
+    "row_behind",
     "step_law",
+    "times_ratio",
     "token_law",
     "token_verify",
 ]
@@ -120,7 +126,7 @@ def path_weights(p: Floats, q: Floats, tokens: Sequence[int]) -> Floats:
     """Block verification's w_0..w_L: w_0 = 1, w_i = min(1, w_{i-1} · p_i(x_i) / q_i(x_i))."""
     weights = [1.0]
     for i, x in enumerate(tokens):
-        weights.append(min(1.0, _times_ratio(weights[-1], p[i, x], q[i, x])))
+        weights.append(min(1.0, times_ratio(weights[-1], p[i, x], q[i, x])))
     return np.array(weights)
 
 
@@ -158,10 +164,10 @@ def token_verify(
     `p` is [L + 1, V], `q` [L, V]; `uniforms` holds one test per drafted token, and last the one
     that draws the next token.
     """
-    tokens = _cut(tokens, ends)
+    tokens = cut(tokens, ends)
     for i, x in enumerate(tokens):
-        if not uniforms[i] < _times_ratio(1.0, p[i, x], q[i, x]):
-            return Decision(i, _draw(residual(p[i], q[i]), uniforms[-1]))
+        if not uniforms[i] < times_ratio(1.0, p[i, x], q[i, x]):
+            return Decision(i, draw(residual(p[i], q[i]), uniforms[-1]))
     return _all_kept(p, tokens, uniforms[-1], ends)
 
 
@@ -173,19 +179,19 @@ def block_verify(
     ends: Collection[int] = (),
 ) -> Decision:
     """Block verification: keep the *largest* τ with u_τ < h_τ; arguments as `token_verify`."""
-    tokens = _cut(tokens, ends)
+    tokens = cut(tokens, ends)
     h = block_pass_probabilities(p, q, tokens)
     passing = [i for i in range(1, len(tokens) + 1) if uniforms[i - 1] < h[i - 1]]
     tau = max(passing, default=0)
     if tau == len(tokens):
         return _all_kept(p, tokens, uniforms[-1], ends)
     weight = path_weights(p, q, tokens)[tau]
-    return Decision(tau, _draw(residual(p[tau], q[tau], weight), uniforms[-1]))
+    return Decision(tau, draw(residual(p[tau], q[tau], weight), uniforms[-1]))
 
 
 def greedy_verify(p: Floats, tokens: Sequence[int], ends: Collection[int] = ()) -> Decision:
     """Temperature 0: keep tokens while each is the argmax of its row (ties: lowest id)."""
-    tokens = _cut(tokens, ends)
+    tokens = cut(tokens, ends)
     for i, x in enumerate(tokens):
         if x != int(np.argmax(p[i])):
             return Decision(i, int(np.argmax(p[i])))
@@ -199,7 +205,7 @@ def token_law(p: Floats, q: Floats, tokens: Sequence[int]) -> ExitLaw:
     length = len(tokens)
     exits, masses, alive = [], [], 1.0
     for i, x in enumerate(tokens):
-        accept = min(1.0, _times_ratio(1.0, p[i, x], q[i, x]))
+        accept = min(1.0, times_ratio(1.0, p[i, x], q[i, x]))
         exits.append(alive * (1.0 - accept))
         masses.append(residual(p[i], q[i]))
         alive *= accept
@@ -253,12 +259,14 @@ def step_law(
     """Exact law of what one step appends behind `prefix`: kept tokens and the next one."""
     result: Law = {}
     for tokens, mass, q in all_drafts(draft, length, prefix, ends):
-        p = np.stack([_row(target, prefix + tokens[:i], ends) for i in range(len(tokens) + 1)])
+        p = np.stack(
+            [row_behind(target, prefix + tokens[:i], ends) for i in range(len(tokens) + 1)]
+        )
         exact = law(p, q, tokens)
         for i in np.flatnonzero(exact.exit):
             leave = float(exact.exit[i])
             for x in np.flatnonzero(exact.emit[i]):
-                text = _cut((*tokens[:i], int(x)), ends)
+                text = cut((*tokens[:i], int(x)), ends)
                 result[text] = result.get(text, 0.0) + mass * leave * float(exact.emit[i, x])
     return result
 
@@ -278,7 +286,7 @@ def output_law(
     `speculate_again`, by further steps with fresh randomness. A step that writes past `total` is
     cut there. Lossless means: equal to `plain_law(target, total, ends)`.
     """
-    return _continue(
+    return continued(
         step_law(law, target, draft, length, (), ends),
         target,
         total,
@@ -291,7 +299,7 @@ def output_law(
 
 def plain_law(target: Target, total: int, ends: Collection[int] = (), prefix: Text = ()) -> Law:
     """Law of the first `total` tokens of plain sampling, texts cut behind their end token."""
-    return _continue({prefix: 1.0}, target, total, ends, None)
+    return continued({prefix: 1.0}, target, total, ends, None)
 
 
 def distance(left: Mapping[Text, float], right: Mapping[Text, float]) -> float:
@@ -310,7 +318,9 @@ def expected_accepted(
     """E[number of drafted tokens that one step keeps], exact."""
     result = 0.0
     for tokens, mass, q in all_drafts(draft, length, prefix, ends):
-        p = np.stack([_row(target, prefix + tokens[:i], ends) for i in range(len(tokens) + 1)])
+        p = np.stack(
+            [row_behind(target, prefix + tokens[:i], ends) for i in range(len(tokens) + 1)]
+        )
         result += mass * float(law(p, q, tokens).exit @ np.arange(len(tokens) + 1.0))
     return result
 
@@ -336,7 +346,7 @@ def optimal_accepted(
         q_row = draft(text) if depth < length else None
         if q_row is None or (drafted and drafted[-1] in ends):
             return 0.0
-        p_row = _row(target, text, ends)
+        p_row = row_behind(target, text, ends)
         value = 0.0
         for x in range(len(q_row)):
             child = min(v * p_row[x], q_mass * q_row[x])
@@ -347,27 +357,31 @@ def optimal_accepted(
     return below(prefix, 1.0, 1.0, 0)
 
 
-def _times_ratio(weight: float, p: float, q: float) -> float:
+def times_ratio(weight: float, p: float, q: float) -> float:
+    """weight · p/q under the module's conventions."""
     if weight == 0.0 or p == 0.0:  # also 0/0: an illegal token is never kept
         return 0.0
     return np.inf if q == 0.0 else float(weight * (p / q))
 
 
-def _cut(tokens: Sequence[int], ends: Collection[int]) -> Text:
+def cut(tokens: Sequence[int], ends: Collection[int]) -> Text:
+    """`tokens` up to and with the first end token."""
     for i, x in enumerate(tokens):
         if x in ends:
             return tuple(tokens[: i + 1])
     return tuple(tokens)
 
 
-def _row(target: Target, text: Text, ends: Collection[int]) -> Floats:
+def row_behind(target: Target, text: Text, ends: Collection[int]) -> Floats:
+    """The target's row behind `text`, also where the text has ended."""
     # An end token is absorbing: it stands for the whole empty rest of the text.
     if text and text[-1] in ends:
         return one_hot(text[-1], len(target(text[:-1])))
     return target(text)
 
 
-def _draw(mass: Floats, uniform: float) -> int:
+def draw(mass: Floats, uniform: float) -> int:
+    """A token from unnormalised `mass` by inversion; never one without mass."""
     cumulative = np.cumsum(mass)
     if not cumulative[-1] > 0.0:
         raise ModelError("internal error: an exit was chosen whose residual has no mass")
@@ -378,7 +392,7 @@ def _draw(mass: Floats, uniform: float) -> int:
 def _all_kept(p: Floats, tokens: Text, uniform: float, ends: Collection[int]) -> Decision:
     if tokens and tokens[-1] in ends:
         return Decision(len(tokens), -1)
-    return Decision(len(tokens), _draw(p[len(tokens)], uniform))
+    return Decision(len(tokens), draw(p[len(tokens)], uniform))
 
 
 def _exit_law(exits: Sequence[float], masses: Sequence[Floats]) -> ExitLaw:
@@ -394,14 +408,17 @@ def _exit_law(exits: Sequence[float], masses: Sequence[Floats]) -> ExitLaw:
     return ExitLaw(np.array(exits), emit)
 
 
-def _continue(
+def continued(
     law: Law,
     target: Target,
     total: int,
     ends: Collection[int],
     step: Callable[[Text], Law] | None,
 ) -> Law:
-    """Extend every open text of `law` to `total` tokens, shortest first."""
+    """Extend every open text of `law` to `total` tokens, shortest first.
+
+    `step(text)` is the law of what is appended behind a text; None samples from the target.
+    """
     open_texts: list[Law] = [{} for _ in range(total)]
     done: Law = {}
 

@@ -126,6 +126,23 @@ class Randomness:
         draws = self._draw(requests, steps, purposes, 0, blocks)
         return np.concatenate([draws[:, :length], draws[:, -2:-1]], axis=1)
 
+    def for_drafts(
+        self, requests: Sequence[int], steps: Sequence[int], drafts: int, length: int
+    ) -> Floats:
+        """What the verifiers of several drafts want, [B, drafts, length + 1].
+
+        Row k is `for_verification` of draft k: row 0 equals it exactly. Neither `drafts` nor
+        `length` changes a number that a shorter call has.
+        """
+        blocks = np.append(np.arange((length + 1) // 2), 0)
+        purposes = np.full(blocks.size, int(Purpose.ACCEPT))
+        purposes[-1] = int(Purpose.EMIT)
+        shape = (len(requests), drafts)
+        request, step = (np.repeat(np.asarray(name), drafts) for name in (requests, steps))
+        rows = np.tile(np.arange(drafts), len(requests))
+        draws = self._draw(request, step, purposes, rows, blocks)
+        return np.concatenate([draws[:, :length], draws[:, -2:-1]], axis=1).reshape(*shape, -1)
+
     def _draw(
         self,
         requests: ArrayLike,

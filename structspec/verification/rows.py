@@ -30,7 +30,7 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,11 +47,14 @@ class Verdict:
     """What to do with a batch of drafts.
 
     `accepted` int64 [B]: how many drafted tokens to keep. `token` int64 [B]: the token behind
-    them, or -1 where the kept prefix ends with an end token.
+    them, or -1 where the kept prefix ends with an end token. `row` int64 [B]: with several drafts
+    one that starts with the kept prefix; with a tree the last kept node, -1 for none; None with a
+    single draft.
     """
 
     accepted: Tensor
     token: Tensor
+    row: Tensor | None = None
 
 
 class Verifier(Protocol):
@@ -83,6 +86,9 @@ class DraftBatch:
     draft row gives probability 0, `ModelError` for target rows that are not finite or empty.
     """
 
+    #: How many rows of the batch belong to one request; `drafts.DraftsBatch` has several.
+    per_request = 1
+
     def __init__(
         self,
         target: Tensor,
@@ -99,7 +105,7 @@ class DraftBatch:
         length = tokens.shape[1]
         self.vocab = target.shape[2]
         tokens, lengths = tokens.to(self.device).long(), lengths.to(self.device).long()
-        _check_ids(tokens, lengths, self.vocab)
+        _check_ids(tokens, lengths, self.vocab, self.name)
         places = torch.arange(length + 1, device=self.device)
         is_end = torch.zeros_like(tokens, dtype=torch.bool)
         for eos in eos_ids:
@@ -117,9 +123,24 @@ class DraftBatch:
             self.onehot = torch.zeros_like(self.valid)
         else:
             self.onehot = onehot.to(self.device)
+        self.places = places
+        self.owners = self._owners()
         read = places < (self.lengths + (~self.ends).long())[:, None]
+        read &= self.owners == torch.arange(len(tokens), device=self.device)[:, None]
+        self.onehot = self.onehot.gather(0, self.owners[:, :-1])
         self.target_sums = self._target_sums(read)
         self.ratios = self._ratios()
+
+    def _owners(self) -> Tensor:
+        """The batch row whose target and draft rows are read for each place, [B, L + 1]."""
+        rows = torch.arange(len(self.tokens), device=self.device)
+        return rows[:, None].expand(-1, self.places.numel())
+
+    def name(self, row: int) -> str:
+        """A batch row as errors call it."""
+        if self.per_request == 1:
+            return f"request {row}"
+        return f"draft {row % self.per_request} of request {row // self.per_request}"
 
     def _target_sums(self, read: Tensor) -> Tensor:
         sums = self.target.sum(dim=-1, dtype=self.wide)
@@ -127,29 +148,29 @@ class DraftBatch:
         if bool(broken.any()):
             request, row = (int(i) for i in broken.nonzero()[0])
             raise ModelError(
-                f"the target's row {row} of request {request} sums to {float(sums[request, row])}; "
-                "probabilities must be finite and positive somewhere (did the model return NaN, "
-                "or did the mask allow nothing?)"
+                f"the target's row {row} of {self.name(request)} sums to "
+                f"{float(sums[request, row])}; probabilities must be finite and positive somewhere "
+                "(did the model return NaN, or did the mask allow nothing?)"
             )
         return sums
 
     def _ratios(self) -> Tensor:
         """p(x)/q(x) of the drafted tokens, [B, L]; 0 where p = 0; meaningless beyond a draft."""
-        index = self.tokens[..., None]
-        p, p_sums = self.target[:, :-1].gather(2, index)[..., 0], self.target_sums[:, :-1]
-        p = p.to(self.wide)
+        rows, places = self.owners[:, :-1], self.places[:-1]
+        p = self.target[rows, places, self.tokens].to(self.wide)
+        p_sums = self.target_sums[rows, places]
         if self.draft is None:
             return p / p_sums
-        sums = self.draft.sum(dim=-1, dtype=self.wide)
-        self.draft_sums = sums
-        q = self.draft.gather(2, index)[..., 0].to(self.wide)
+        self.draft_sums = self.draft.sum(dim=-1, dtype=self.wide)
+        sums = self.draft_sums[rows, places]
+        q = self.draft[rows, places, self.tokens].to(self.wide)
         broken = self.valid & ~self.onehot & ~((q > 0) & torch.isfinite(sums))
         if bool(broken.any()):
-            request, place = (int(i) for i in broken.nonzero()[0])
+            row, place = (int(i) for i in broken.nonzero()[0])
             raise DraftError(
-                f"token {int(self.tokens[request, place])} at place {place} of request {request} "
-                f"has probability {float(q[request, place])} in its own draft row; verify a draft "
-                "against the rows it was sampled from, or mark the place one-hot"
+                f"token {int(self.tokens[row, place])} at place {place} of {self.name(row)} has "
+                f"probability {float(q[row, place])} in its own draft row; verify a draft against "
+                "the rows it was sampled from, or mark the place one-hot"
             )
         # Products first: equal rows give exactly 1.
         return torch.where(self.onehot, p / p_sums, (p * sums) / (q * p_sums))
@@ -159,7 +180,7 @@ class DraftBatch:
 
         Where the whole draft is kept this is w·p: nothing was drafted there.
         """
-        mass = self._target_rows(requests, places) * weights[:, None]
+        mass = self.target_rows(requests, places) * weights[:, None]
         drafted = places < self.lengths[requests]
         inside = places.clamp(max=max(self.tokens.shape[1] - 1, 0))
         if self.tokens.shape[1] == 0:
@@ -186,7 +207,7 @@ class DraftBatch:
         scan = (~hot).nonzero()[:, 0]
         if scan.numel():
             r, i = requests[scan], places[scan]
-            rows = self._target_rows(r, i).mul_(weights[scan, None])
+            rows = self.target_rows(r, i).mul_(weights[scan, None])
             mass[scan] = rows.sub_(self._draft_rows(r, i)).clamp_(min=0.0).sum(dim=-1)
         return mass
 
@@ -200,12 +221,18 @@ class DraftBatch:
         token[draw] = sample_rows(mass, uniforms[draw, -1])
         return Verdict(accepted, token)
 
-    def check_uniforms(self, uniforms: Tensor | None) -> Tensor:
-        """`uniforms` on the batch's device, checked to be [B, L + 1]."""
+    @property
+    def uniforms_shape(self) -> tuple[int, ...]:
+        """What `check_uniforms` expects."""
         batch, length = self.tokens.shape
-        if uniforms is None or tuple(uniforms.shape) != (batch, length + 1):
+        return (batch, length + 1)
+
+    def check_uniforms(self, uniforms: Tensor | None) -> Tensor:
+        """`uniforms` on the batch's device, checked to be `uniforms_shape` in [0, 1)."""
+        expected = self.uniforms_shape
+        if uniforms is None or tuple(uniforms.shape) != expected:
             raise DraftError(
-                f"uniforms must have shape {(batch, length + 1)}: one test per drafted token and, "
+                f"uniforms must have shape {expected}: one test per drafted token and, "
                 f"last, the draw of the next token; got "
                 f"{None if uniforms is None else tuple(uniforms.shape)}"
             )
@@ -217,12 +244,15 @@ class DraftBatch:
         below_one = 1.0 - torch.finfo(self.wide).eps / 2
         return uniforms.to(device=self.device, dtype=self.wide).clamp(max=below_one)
 
-    def _target_rows(self, requests: Tensor, places: Tensor) -> Tensor:
+    def target_rows(self, requests: Tensor, places: Tensor) -> Tensor:
+        """p' behind `places` tokens of `requests`, normalised, [n, V]."""
+        requests = self.owners[requests, places]
         rows = self.target[requests, places].to(self.wide)
         return rows / self.target_sums[requests, places, None]
 
     def _draft_rows(self, requests: Tensor, places: Tensor) -> Tensor:
         assert self.draft is not None
+        requests = self.owners[requests, places]
         rows = self.draft[requests, places].to(self.wide)
         return rows / self.draft_sums[requests, places, None]
 
@@ -274,7 +304,7 @@ def _check_shapes(
             raise DraftError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
-def _check_ids(tokens: Tensor, lengths: Tensor, vocab: int) -> None:
+def _check_ids(tokens: Tensor, lengths: Tensor, vocab: int, name: Callable[[int], str]) -> None:
     length = tokens.shape[1]
     if bool(((lengths < 0) | (lengths > length)).any()):
         raise DraftError(f"draft lengths must lie in 0..{length}, got {lengths.tolist()}")
@@ -283,6 +313,6 @@ def _check_ids(tokens: Tensor, lengths: Tensor, vocab: int) -> None:
     if bool(wrong.any()):
         request, place = (int(i) for i in wrong.nonzero()[0])
         raise DraftError(
-            f"drafted id {int(tokens[request, place])} at place {place} of request {request} is "
+            f"drafted id {int(tokens[request, place])} at place {place} of {name(request)} is "
             f"outside the vocabulary of {vocab} tokens; placeholders must not reach a verifier"
         )

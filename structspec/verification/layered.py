@@ -1,0 +1,257 @@
+"""Layered verification of several i.i.d. drafts per request, batched, in torch.
+
+::
+
+    W(root) = 1; f_0 = 0
+    depth i: at each node u, heaviest first, the m drafts there are let through in rounds
+        (`levels`), which gives the children's weights W, the residual masses R_i(u, ·) <= W(u) p,
+        and g, the probability that no draft was selected; f_{i+1} = Π (1 - a) over the drafts
+    Φ_i = Π_{t>=i} f_t / g_t;  one uniform U;  exit at the largest i with U >= Φ_i
+    keep the node u and write x with probability ∝ R_i(u, x)
+
+The finished law is exactly p for any number of rounds. For one draft it is block verification,
+for length 1 and one round K-SEQ. No rule is known to keep more tokens per step at this cost; the
+linear program of `optimum` bounds them all.
+
+Invariants
+- Parameters of depth i read nothing deeper, and of the drafts there only how many they are.
+- Arithmetic is float64 (float32 where the device has none), sums before ratios; a probability g
+  below 1e-13 counts as unreachable.
+- A residual without mass is an internal error, never a silent fallback.
+
+Cost: per depth at most K nodes in turn, each one pass for one draft, about 20 per round for
+several. The exit's depth is computed twice, which saves holding all residuals.
+
+Siblings: `block` for one draft; `oracle_drafts` for the definitions.
+
+Papers: layer verification (Cha, Cho, Yun 2026), block verification (arXiv 2403.10444), SpecTr
+(arXiv 2310.15141).
+
+Example::
+
+    >>> import torch
+    >>> target = torch.tensor([[[0.5, 0.5], [0.1, 0.9]]]).expand(1, 2, 2, 2)
+    >>> draft = torch.tensor([[[0.9, 0.1]]]).expand(1, 2, 1, 2)
+    >>> tokens, lengths = torch.tensor([[[0], [1]]]), torch.tensor([[1, 1]])
+    >>> u = torch.tensor([[[0.5, 0.5], [0.0, 0.0]]])
+    >>> verdict = layered_verify(target, draft, tokens, lengths, u)
+    >>> verdict.accepted.tolist(), verdict.row.tolist(), verdict.token.tolist()
+    ([1], [1], [1])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from structspec.verification.drafts import DraftsBatch
+from structspec.verification.levels import Rounds, rounds_at, single_at
+from structspec.verification.oracle_drafts import ORDER_UNIT, ROUNDS
+from structspec.verification.oracle_levels import UNREACHABLE
+from structspec.verification.rows import Verdict, sample_rows
+
+__all__ = ["Layers", "layered_verify", "layers"]
+
+
+def layered_verify(
+    target: Tensor,
+    draft: Tensor | None,
+    tokens: Tensor,
+    lengths: Tensor,
+    uniforms: Tensor | None,
+    *,
+    onehot: Tensor | None = None,
+    eos_ids: Sequence[int] = (),
+    rounds: int = ROUNDS,
+) -> Verdict:
+    """Verify K drafts per request together.
+
+    Args:
+        target: probabilities p' [B, K, L + 1, V], float32 or float64; row i judges token i. Rows
+            are normalised here. At a prefix that drafts share, the rows of the first one count.
+        draft: probabilities q' [B, K, L, V] that the tokens were sampled from, or None if every
+            place is deterministic.
+        tokens: the drafts, integers [B, K, L]; padding may hold anything.
+        lengths: int [B, K], 0..L each; 0 for an absent draft.
+        uniforms: [B, K, L + 1] in [0, 1) (`randomness.Randomness.for_drafts`), of which three are
+            read: [b, 0, 0] for the depth, [b, 1, L] for the node, [b, 0, L] for the token.
+        onehot: bool [B, K, L], deterministic places; the same for all drafts through a node.
+        eos_ids: end tokens; drafts are cut behind their first one, and if that is kept the
+            verdict's token is -1.
+        rounds: more rounds approach the optimum; 1 is K-SEQ at each node.
+
+    The verdict's `row` is a draft that starts with the kept prefix. Raises as
+    `block.block_verify`.
+    """
+    batch = DraftsBatch(target, draft, tokens, lengths, onehot, eos_ids)
+    noise = batch.check_uniforms(uniforms)
+    found = layers(batch, rounds)
+    deep_enough = noise[:, 0, :1] >= found.phi
+    places = batch.places
+    depth = torch.where(deep_enough, places, 0).max(dim=1).values
+    requests = torch.arange(len(depth), device=batch.device)
+    masses = found.masses[requests, depth]
+    several = ((masses > 0).sum(dim=1) != 1).nonzero()[:, 0]
+    node = masses.argmax(dim=1)
+    if several.numel():
+        pick = noise[several, min(1, batch.per_request - 1), -1]
+        node[several] = sample_rows(masses[several], pick)
+    level = _Level(batch, requests, depth, found.weights[requests, depth], rounds, node).run()
+    assert level.residual is not None
+    row, token = batch.keep(requests, node, depth, level.residual, noise[:, 0, -1])
+    return Verdict(depth, token, row)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """All depths of a batch: `weights` W and residual `masses` Σ_x R [B, L + 1, K] at the nodes'
+    owners, `f`, `g` and `phi` [B, L + 1]; the exit is at least i deep with probability 1 - phi_i.
+    """
+
+    weights: Tensor
+    masses: Tensor
+    f: Tensor
+    g: Tensor
+    phi: Tensor
+
+
+def layers(batch: DraftsBatch, rounds: int = ROUNDS) -> Layers:
+    """Walk down all depths of a batch."""
+    size, drafts, wide_length = batch.uniforms_shape
+    requests = torch.arange(size, device=batch.device)
+    w = torch.zeros(size, drafts, dtype=batch.wide, device=batch.device)
+    w.scatter_(1, batch.owner[:, :1, 0], 1.0)
+    f = torch.zeros(size, dtype=batch.wide, device=batch.device)
+    weights: list[Tensor] = []
+    masses: list[Tensor] = []
+    fs: list[Tensor] = []
+    gs: list[Tensor] = []
+    for depth in range(wide_length):
+        depths = torch.full_like(requests, depth)
+        level = _Level(batch, requests, depths, w, rounds).run()
+        for kept, value in ((weights, w), (masses, level.masses), (fs, f), (gs, level.g)):
+            kept.append(value)
+        w, f = level.below, level.alive
+    f_all, g_all = torch.stack(fs, dim=1), torch.stack(gs, dim=1)
+    parts = torch.where(g_all > 0, f_all / torch.where(g_all > 0, g_all, 1.0), 0.0).clamp(max=1.0)
+    parts[:, 0] = 0.0
+    phi = parts.flip(1).cumprod(dim=1).flip(1)
+    return Layers(torch.stack(weights, dim=1), torch.stack(masses, dim=1), f_all, g_all, phi)
+
+
+class _Level:
+    """One depth of each request, node after node.
+
+    `w` [n, K] are the nodes' weights at their owners. After `run`: `below` [n, K] the children's
+    weights, `alive` [n] = Π (1 - a), `g` [n], `masses` [n, K] the residual masses, and `residual`
+    [n, V] the residual rows of the nodes `wanted` [n], if asked for.
+    """
+
+    def __init__(
+        self,
+        batch: DraftsBatch,
+        requests: Tensor,
+        depths: Tensor,
+        w: Tensor,
+        rounds: int,
+        wanted: Tensor | None = None,
+    ) -> None:
+        self.batch, self.requests, self.depths = batch, requests, depths
+        self.w, self.rounds, self.wanted = w, rounds, wanted
+        self.g = torch.ones(len(w), dtype=w.dtype, device=w.device)
+        self.alive = self.g.clone()
+        self.below = torch.zeros_like(w)
+        self.masses = w.clone()  # a node without drafts keeps all of its weight
+        self.residual: Tensor | None = None
+        if wanted is not None:
+            weight = w.gather(1, wanted[:, None])
+            self.residual = batch.target_rows(batch.row(requests, wanted), depths) * weight
+
+    def run(self) -> _Level:
+        """Visit the nodes, heaviest first."""
+        counts = self.batch.count[self.requests, :, self.depths]
+        active = (self.w > 0) & (counts > 0)
+        units = torch.where(active, (self.w / ORDER_UNIT + 0.5).floor(), -1.0)
+        order = torch.sort(units, dim=1, descending=True, stable=True).indices
+        number = active.sum(dim=1)
+        for slot in range(int(number.max())):
+            at = (number > slot).nonzero()[:, 0]
+            nodes = order[at, slot]
+            self._visit(at, nodes, counts[at, nodes])
+        return self
+
+    def _visit(self, at: Tensor, nodes: Tensor, m: Tensor) -> None:
+        """Let the drafts of node `nodes[j]` of request `at[j]` through."""
+        batch, drafts = self.batch, self.w.shape[1]
+        requests, depths = self.requests[at], self.depths[at]
+        rows = batch.row(requests, nodes)
+        through = batch.through(requests, nodes, depths)
+        hot = batch.deterministic(rows, depths)
+        # All copies of a deterministic token are one draft.
+        through = torch.where(hot[:, None], _first(through), through)
+        m = torch.where(hot, 1, m)
+        tests = torch.zeros(len(at), self.rounds, drafts, dtype=self.w.dtype, device=self.w.device)
+        for part, visit in (
+            (hot.nonzero()[:, 0], self._deterministic),
+            ((~hot & (m == 1)).nonzero()[:, 0], self._single),
+            ((m > 1).nonzero()[:, 0], self._several),
+        ):
+            if part.numel():
+                accept = visit(at[part], nodes[part], rows[part], m[part])
+                tests[part, : accept.shape[1]] = accept
+        tests = tests * through[:, None]
+        failed = (1.0 - tests).flatten(1).cumprod(dim=1)
+        before = torch.cat([torch.ones_like(failed[:, :1]), failed[:, :-1]], dim=1)
+        selected = self.alive[at, None] * before * tests.flatten(1)
+        children = batch.owner[requests, :, depths + 1]
+        owners = children[:, :, None] == torch.arange(drafts, device=self.w.device)
+        # A sum over K terms in a fixed order, where scatter_add would not promise one.
+        self.below[at] += (selected.view_as(tests).sum(dim=1)[:, :, None] * owners).sum(dim=1)
+        self.alive[at] *= failed[:, -1]
+
+    def _deterministic(self, at: Tensor, nodes: Tensor, rows: Tensor, m: Tensor) -> Tensor:
+        """One token x is proposed for certain: a = min(1, c(x)/g), no scan of the row."""
+        places, g = self.depths[at], self.g[at]
+        c = self.w[at, nodes] * self.batch.ratios[rows, places]
+        accept = torch.where(g > 0, (c / torch.where(g > 0, g, 1.0)).clamp(max=1.0), 0.0)
+        taken = g * accept
+        after = g * (1.0 - accept)
+        self.g[at] = torch.where(after < UNREACHABLE, 0.0, after)
+        self.masses[at, nodes] = (self.w[at, nodes] - taken).clamp(min=0.0)
+        if self.residual is not None and self.wanted is not None:
+            asked = (self.wanted[at] == nodes).nonzero()[:, 0]
+            row, token = at[asked], self.batch.tokens[rows, places][asked]
+            left = self.residual[row, token] - taken[asked]
+            self.residual[row, token] = left.clamp(min=0.0)
+        return accept[:, None, None]
+
+    def _single(self, at: Tensor, nodes: Tensor, rows: Tensor, m: Tensor) -> Tensor:
+        c, q = self._masses(at, nodes, rows)
+        ratio = self.w[at, nodes] * self.batch.ratios[rows, self.depths[at]]
+        return self._settle(at, nodes, single_at(c, q, self.g[at], ratio))
+
+    def _several(self, at: Tensor, nodes: Tensor, rows: Tensor, m: Tensor) -> Tensor:
+        c, q = self._masses(at, nodes, rows)
+        tokens = self.batch.next_tokens(self.requests[at], self.depths[at])
+        return self._settle(at, nodes, rounds_at(c, q, self.g[at], m, self.rounds, tokens))
+
+    def _masses(self, at: Tensor, nodes: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """c = W·p and q of the nodes, [n, V] each."""
+        c = self.batch.target_rows(rows, self.depths[at]) * self.w[at, nodes, None]
+        return c, self.batch.draft_rows(rows, self.depths[at])
+
+    def _settle(self, at: Tensor, nodes: Tensor, result: Rounds) -> Tensor:
+        self.g[at] = result.g
+        self.masses[at, nodes] = result.residual.sum(dim=-1)
+        if self.residual is not None and self.wanted is not None:
+            asked = (self.wanted[at] == nodes).nonzero()[:, 0]
+            self.residual[at[asked]] = result.residual[asked]
+        return result.accept
+
+
+def _first(marks: Tensor) -> Tensor:
+    """Each row's first True only."""
+    return marks & (marks.long().cumsum(dim=1) == 1)
