@@ -17,7 +17,6 @@ Sibling: `loop` calls it, `structspec.verification` decides.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,14 +29,17 @@ from structspec.decoding.progress import Progress
 from structspec.decoding.warp import History, Sampling, target_law
 from structspec.drafting.draft import Draft, Mask, is_set
 from structspec.errors import DraftError, StructspecError
-from structspec.verification.registry import verifier as find_verifier
+from structspec.verification.layered import layered_verify
+from structspec.verification.registry import verifiers
 
 __all__ = ["Tree", "Work", "judge", "verifier_name"]
+
+drafts_verifiers: dict[str, Any] = {"layered": layered_verify}
 
 
 def verifier_name(name: str, sampling: Sampling, draft_count: int = 1) -> str:
     """The verifier to use; raises `DraftError` for one that cannot be."""
-    find_verifier(name)  # refuses unknown names at temperature 0 too
+    several = _is_for_several(name)  # refuses unknown names at temperature 0 too
     if sampling.temperature == 0:
         return "greedy"
     if name == "greedy":
@@ -45,7 +47,22 @@ def verifier_name(name: str, sampling: Sampling, draft_count: int = 1) -> str:
             f"the greedy verifier is lossless at temperature 0 only, not at "
             f"{sampling.temperature}; use verifier='block'"
         )
-    return name
+    if draft_count == 1 or several:
+        return name
+    if name == "block":
+        return "layered"  # what it becomes for several drafts
+    raise DraftError(
+        f"the verifier {name!r} judges one draft, not draft_count={draft_count}; use 'layered'"
+    )
+
+
+def _is_for_several(name: str) -> bool:
+    if name in verifiers:
+        return False
+    if name in drafts_verifiers:
+        return True
+    choices = ", ".join(sorted([*verifiers, *drafts_verifiers]))
+    raise DraftError(f"there is no verifier {name!r}; choose one of: {choices}")
 
 
 @dataclass(frozen=True)
@@ -197,11 +214,7 @@ def _laws(works: list[Work]) -> None:
 
 
 def _decide(works: list[Work]) -> None:
-    by_count: dict[bool, list[Work]] = defaultdict(list)
-    for work in works:
-        by_count[len(work.drafts) > 1].append(work)
-    for several, members in by_count.items():
-        (_decide_several if several else _decide_one)(members)
+    (_decide_several if works[0].verifier in drafts_verifiers else _decide_one)(works)
 
 
 def _decide_one(works: list[Work]) -> None:
@@ -234,7 +247,7 @@ def _decide_one(works: list[Work]) -> None:
         names = [progress.job.request], [progress.stats.steps]
         own = progress.noise.for_verification(*names, lengths[i])[0]
         uniforms[i, : lengths[i]], uniforms[i, -1] = own[:-1], own[-1]
-    verdict = find_verifier(works[0].verifier)(
+    verdict = verifiers[works[0].verifier](
         law,
         q,
         tokens,
@@ -255,4 +268,41 @@ def _marks(draft: Draft, length: int) -> list[bool]:
 
 
 def _decide_several(works: list[Work]) -> None:
-    raise DraftError("several drafts per round have no verifier yet")
+    """K drafts per request, rows gathered from the nodes that they share."""
+    count = max(len(work.drafts) for work in works)
+    longest = max(len(draft) for work in works for draft in work.drafts)
+    width = works[0].law.shape[1]
+    like: dict[str, Any] = {"dtype": works[0].law.dtype, "device": works[0].law.device}
+    law = torch.zeros((len(works), count, longest + 1, width), **like)
+    sampled = any(draft.q is not None for work in works for draft in work.drafts)
+    q = torch.zeros((len(works), count, longest, width), **like) if sampled else None
+    tokens = torch.zeros((len(works), count, longest), dtype=torch.long)
+    lengths = torch.zeros((len(works), count), dtype=torch.long)
+    onehot = torch.ones((len(works), count, longest), dtype=torch.bool)
+    uniforms = np.zeros((len(works), count, longest + 1))
+    for i, work in enumerate(works):
+        progress = work.progress
+        names = [progress.job.request], [progress.stats.steps]
+        uniforms[i] = progress.noise.for_drafts(*names, count, longest)[0]
+        for k, draft in enumerate(work.drafts):
+            length = len(draft)
+            law[i, k, : length + 1] = work.law[work.rows_of(k)]
+            tokens[i, k, :length] = torch.tensor(draft.tokens, dtype=torch.long)
+            lengths[i, k] = length
+            onehot[i, k] = torch.tensor(_marks(draft, longest), dtype=torch.bool)
+            if q is not None and draft.q is not None:
+                q[i, k, :length] = draft.q
+    verdict = drafts_verifiers[works[0].verifier](
+        law,
+        q,
+        tokens,
+        lengths,
+        torch.from_numpy(uniforms),
+        onehot=onehot if sampled else None,
+        eos_ids=sorted(works[0].progress.ends),
+    )
+    assert verdict.row is not None
+    chosen = verdict.row.tolist()
+    accepted, following = verdict.accepted.tolist(), verdict.token.tolist()
+    for i, work in enumerate(works):
+        work.chosen, work.accepted, work.token = chosen[i], accepted[i], following[i]

@@ -86,8 +86,8 @@ def decode(
             `Job`.
         draft: a draft source or its name (see `structspec.drafting.draft_source`), None for plain
             decoding.
-        verifier: "block" or "token"; several drafts take "layered" (chosen by "block" too).
-            Temperature 0 is always verified greedily.
+        verifier: "block" or "token" for one draft; for several "layered", which "block" becomes
+            there. Temperature 0 is always verified greedily.
         draft_count: how many independent drafts to sample per round; needs a draft that can.
 
     Raises, before the first token, `TokenBudgetError` if `max_tokens` cannot hold a text,
@@ -298,7 +298,7 @@ class Loop:
             if active.drafter is not None:
                 with progress.timed("draft_time"):
                     ask = (progress.state, progress.context, progress.left, progress.stats.steps)
-                    if self._count > 1:
+                    if self._count > 1 and progress.sampling.temperature:  # greedy ones are equal
                         drafts = active.drafter.propose_several(*ask, self._count)  # type: ignore[attr-defined]
                     else:
                         drafts = [active.drafter.propose(*ask)]

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from structspec.decoding import judge
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
 from structspec.decoding.warp import Sampling
@@ -30,6 +31,7 @@ from structspec.drafting import (
 from structspec.drafting import model as model_drafts
 from structspec.models import Model
 from structspec.verification import Purpose, Verdict, oracle
+from structspec.verification.oracle_drafts import layered_law
 from structspec.verification.randomness import sample_inverse
 from structspec.verification.registry import verifiers
 from structspec.vocab import Vocabulary
@@ -371,6 +373,98 @@ def test_two_requests_in_a_batch_have_independent_plain_laws(
     assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-12
 
 
+def branching_layers(path: Branches) -> Callable[..., Any]:
+    """Layered verification of several drafts, branching over the oracle's exact law."""
+
+    def verify(
+        target: torch.Tensor,
+        draft: torch.Tensor | None,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        uniforms: torch.Tensor,
+        *,
+        onehot: torch.Tensor | None = None,
+        eos_ids: Sequence[int] = (),
+    ) -> Verdict:
+        assert tokens.shape[0] == 1 and uniforms.shape == (1, tokens.shape[1], tokens.shape[2] + 1)
+        drafts = [
+            tuple(t[:n]) for t, n in zip(tokens[0].tolist(), lengths[0].tolist(), strict=True)
+        ]
+        p: dict[tuple[int, ...], np.ndarray] = {}
+        q: dict[tuple[int, ...], np.ndarray] = {}
+        for k, drafted in enumerate(drafts):
+            for i in range(len(drafted) + 1):
+                node = drafted[:i]
+                p.setdefault(node, target[0, k, i].numpy())
+                assert np.array_equal(p[node], target[0, k, i].numpy())  # shared rows are equal
+                if i < len(drafted):
+                    hot = draft is None or (onehot is not None and bool(onehot[0, k, i]))
+                    row = (
+                        oracle.one_hot(drafted[i], target.shape[3])
+                        if hot
+                        else draft[0, k, i].numpy()  # type: ignore[index]
+                    )
+                    q.setdefault(node, row)
+
+        def ended(text: tuple[int, ...]) -> np.ndarray:
+            # behind an end token nothing is read; any one-hot row stands for "no more"
+            over = bool(text) and text[-1] in eos_ids
+            return oracle.one_hot(0, target.shape[3]) if over else p[text]
+
+        masses = layered_law(ended, lambda text: q[text], drafts)
+        cells = [(node, token) for node, row in masses.items() for token in np.flatnonzero(row)]
+        weights = np.array([masses[node][token] for node, token in cells])
+        node, token = cells[path.choose(weights / weights.sum())]
+        over = bool(node) and node[-1] in eos_ids
+        row = next(k for k, drafted in enumerate(drafts) if drafted[: len(node)] == node)
+        return Verdict(
+            torch.tensor([len(node)]), torch.tensor([-1 if over else token]), torch.tensor([row])
+        )
+
+    return verify
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        "masked",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("unmasked", "early exit")),
+    ],
+)
+def test_several_drafts_leave_the_plain_law(
+    tiny_model: Model,
+    small_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    monkeypatch: pytest.MonkeyPatch,
+    draft: str,
+) -> None:
+    """Two drafts in one forward by tree attention, lengths ended by their own prefix."""
+    constraint = bind("a[bc]?|b", tiny_vocab)
+    sampling = Sampling(temperature=1.7)
+    source = SMALL[draft](small_model)
+    expected = plain_law(tiny_model, constraint, sampling, budget=2)
+    found: Law = defaultdict(float)
+
+    def run(path: Branches) -> tuple[int, ...]:
+        monkeypatch.setitem(judge.drafts_verifiers, "branching", branching_layers(path))
+        return decode(
+            tiny_model,
+            PROMPT,
+            constraint,
+            sampling=sampling,
+            draft=SmallModel(path, monkeypatch, source),
+            verifier="branching",
+            draft_count=2,
+            max_tokens=2,
+        ).tokens
+
+    for probability, tokens in all_paths(run):
+        found[tokens, "end"] += probability
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-9)
+    assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-9
+
+
 class UnmaskedAndCut(RandomDraft):
     """Mutant: sampled without the mask, cut at the first illegal token, q not renormalised."""
 
@@ -422,9 +516,15 @@ def test_known_mistakes_of_drafters_are_seen(
 
 
 @pytest.mark.parametrize("runs", [400, pytest.param(20_000, marks=pytest.mark.full)])
-@pytest.mark.parametrize("verifier", ["block", "token"])
+@pytest.mark.parametrize(("verifier", "count"), [("block", 1), ("token", 1), ("layered", 3)])
 def test_sampled_outputs_have_the_plain_law(
-    tiny_model: Model, tiny_vocab: Vocabulary, bind: Bind, verifier: str, runs: int
+    tiny_model: Model,
+    small_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    verifier: str,
+    count: int,
+    runs: int,
 ) -> None:
     """The real verifiers and the real randomness, by a χ² test over many seeds."""
     constraint = bind(PATTERN, tiny_vocab)
@@ -437,8 +537,9 @@ def test_sampled_outputs_have_the_plain_law(
             PROMPT,
             constraint,
             sampling=sampling,
-            draft=RandomDraft(),
+            draft=RandomDraft() if count == 1 else ModelDraft(small_model, length=2),
             verifier=verifier,
+            draft_count=count,
             max_tokens=BUDGET,
             seed=seed,
         )
