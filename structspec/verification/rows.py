@@ -125,16 +125,19 @@ class DraftBatch:
             self.onehot = onehot.to(self.device)
         self.places = places
         self.owners = self._owners()
-        read = places < (self.lengths + (~self.ends).long())[:, None]
-        read &= self.owners == torch.arange(len(tokens), device=self.device)[:, None]
         self.onehot = self.onehot.gather(0, self.owners[:, :-1])
-        self.target_sums = self._target_sums(read)
+        self.target_sums = self._target_sums(self._rows_read())
         self.ratios = self._ratios()
 
     def _owners(self) -> Tensor:
         """The batch row whose target and draft rows are read for each place, [B, L + 1]."""
         rows = torch.arange(len(self.tokens), device=self.device)
         return rows[:, None].expand(-1, self.places.numel())
+
+    def _rows_read(self) -> Tensor:
+        """Which target rows a decision may read, bool [B, L + 1]."""
+        read = self.places < (self.lengths + (~self.ends).long())[:, None]
+        return read & (self.owners == torch.arange(len(read), device=self.device)[:, None])
 
     def name(self, row: int) -> str:
         """A batch row as errors call it."""
