@@ -29,12 +29,9 @@ from structspec.decoding.progress import Progress
 from structspec.decoding.warp import History, Sampling, target_law
 from structspec.drafting.draft import Draft, Mask, is_set
 from structspec.errors import DraftError, StructspecError
-from structspec.verification.layered import layered_verify
-from structspec.verification.registry import verifiers
+from structspec.verification.registry import drafts_verifiers, verifiers
 
 __all__ = ["Tree", "Work", "judge", "verifier_name"]
-
-drafts_verifiers: dict[str, Any] = {"layered": layered_verify}
 
 
 def verifier_name(name: str, sampling: Sampling, draft_count: int = 1) -> str:

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 
-from structspec.decoding import judge
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
 from structspec.decoding.warp import Sampling
@@ -33,7 +32,7 @@ from structspec.models import Model
 from structspec.verification import Purpose, Verdict, oracle
 from structspec.verification.oracle_drafts import layered_law
 from structspec.verification.randomness import sample_inverse
-from structspec.verification.registry import verifiers
+from structspec.verification.registry import drafts_verifiers, verifiers
 from structspec.vocab import Vocabulary
 
 Bind = Callable[[str, Vocabulary], Any]
@@ -447,7 +446,7 @@ def test_several_drafts_leave_the_plain_law(
     found: Law = defaultdict(float)
 
     def run(path: Branches) -> tuple[int, ...]:
-        monkeypatch.setitem(judge.drafts_verifiers, "branching", branching_layers(path))
+        monkeypatch.setitem(drafts_verifiers, "branching", branching_layers(path))
         return decode(
             tiny_model,
             PROMPT,
