@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from structspec.errors import (
+    BatchError,
     BudgetExceeded,
     DraftError,
     MissingExtra,
@@ -35,8 +36,9 @@ from structspec.errors import (
 from structspec.limits import Limits
 
 if TYPE_CHECKING:
-    from structspec.api import Result, generate, structured
+    from structspec.api import Result, generate, stream
     from structspec.decoding.warp import Sampling
+    from structspec.decorators import structured
     from structspec.grammar import Grammar, compile
     from structspec.masks.constraint import Constraint
     from structspec.models import Model, load
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchError",
     "BudgetExceeded",
     "Constraint",
     "DraftError",
@@ -71,6 +74,7 @@ __all__ = [
     "compile",
     "generate",
     "load",
+    "stream",
     "structured",
 ]
 
@@ -87,7 +91,8 @@ _HOMES = {
     "compile": "structspec.grammar",
     "generate": "structspec.api",
     "load": "structspec.models",
-    "structured": "structspec.api",
+    "stream": "structspec.api",
+    "structured": "structspec.decorators",
 }
 
 

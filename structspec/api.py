@@ -1,51 +1,58 @@
-"""The few names that most people use: `generate` and the `structured` decorator.
+"""The few names that most people use: `generate` and `stream`.
 
-Both are thin: they compile the type, encode the prompt, call `decoding.loop.decode` and parse the
+Both are thin: they compile the type, encode the prompt, run `decoding.loop` and parse the
 text. Texts are written in canonical spelling and conventional whitespace unless asked otherwise,
 since every further spelling splits the model's mass and hides forced text.
 
+Sibling: `decorators.structured` makes a function of them.
+
 Example::
 
-    @structspec.structured(model="default")
-    def person(text: str) -> Person:
-        '''Extract the person from this text: {{ text }}'''
-
-    person("Ada Lovelace, 36")           # a Person
-    person.spec.grammar.report           # what was compiled
+    result = structspec.generate("default", "Ada Lovelace, 36, as JSON", Person)
+    result.value                                    # a Person
+    for event in structspec.stream("default", "Three colours", list[str], partial=True):
+        print(event.value)                          # [], ['red'], …
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import json
+import secrets
 import threading
-import typing
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from structspec.errors import MissingExtra, PromptError, SchemaError, ValueRejected
+from structspec.errors import (
+    BatchError,
+    MissingExtra,
+    PromptError,
+    SchemaError,
+    StructspecError,
+    ValueRejected,
+)
 from structspec.grammar import Grammar
 from structspec.grammar import compile as compile_grammar
 
 if TYPE_CHECKING:
-    from structspec.decoding.output import Stats
+    from structspec.decoding.output import Output, Stats
+    from structspec.decoding.progress import Job
+    from structspec.decoding.streaming import Stream
     from structspec.decoding.warp import Sampling
     from structspec.drafting import DraftSource
     from structspec.models import Model
 
-__all__ = ["Result", "StructuredFunction", "StructuredSpec", "generate", "structured"]
+__all__ = ["Result", "generate", "stream"]
 
 Messages = Sequence[Mapping[str, Any]]
 T = TypeVar("T")
 
 #: How `generate` spells, where the caller does not say.
 _SPELLING = {"spelling": "canonical", "whitespace": "conventional"}
-_COMPILE_OPTIONS = frozenset(inspect.signature(compile_grammar).parameters) - {"source"}
+COMPILE_OPTIONS = frozenset(inspect.signature(compile_grammar).parameters) - {"source"}
 _KEPT_GRAMMARS = 256
 
 
@@ -57,23 +64,172 @@ class Result(Generic[T]):
     text: exactly what was written. tokens: the ids. stats: counts and times, see `Stats`.
     finish_reason: "stop", "stop_string" or "length" (the text is complete in every case).
     seed: reproduces the result together with the same arguments.
+    logprobs, end_logprob: if asked for, see `decoding.output.Output`.
     """
 
     value: T
     text: str
     tokens: tuple[int, ...]
-    stats: Stats
+    stats: Stats = field(compare=False)
     finish_reason: str
     seed: int
     grammar: Grammar = field(repr=False, compare=False)
+    logprobs: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
+    end_logprob: float | None = field(default=None, repr=False, compare=False)
 
 
 def generate(
     model: Any,
-    prompt: str | Messages | Sequence[int],
+    prompt: str | Messages | Sequence[int] | Sequence[Any],
     output_type: Any,
     *,
     draft: DraftSource | str | None = "auto",
+    draft_count: int = 1,
+    verifier: str = "block",
+    max_tokens: int | None = None,
+    sampling: Sampling | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    seed: int | Sequence[int] | None = None,
+    stop: str | bytes | Sequence[str | bytes] = (),
+    n: int | None = None,
+    logprobs: bool = False,
+    chat: bool | None = None,
+    continue_final_message: bool = False,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    template_arguments: Mapping[str, Any] | None = None,
+    on_token: Callable[[int, bytes], object] | None = None,
+    batch_size: int = 8,
+    errors: Literal["raise", "return"] = "raise",
+    **options: Any,
+) -> Any:
+    """Let a model write one value of a type, or many.
+
+    model: a `structspec.Model`, a name or path for `structspec.load`, or a (model, tokenizer)
+        pair of transformers.
+    prompt: text, chat messages, or token ids. Text becomes a user message if the model has a
+        chat template (`chat=False` continues it as raw text instead). A list of prompts is
+        answered together, each as if it were alone.
+    output_type: a pydantic model, dataclass, TypedDict, Enum, Literal, union, list, …, a JSON
+        Schema (dict or text), or a compiled `Grammar`. With a list of prompts also a list of as
+        many.
+    draft: "auto" (forced spans and prompt look-up), "forced", "lookup", None (plain decoding), a
+        smaller `Model`, or a draft source. The law of the output does not depend on it.
+    draft_count: independent drafts per round, for drafts that sample.
+    verifier: "block" or "token"; temperature 0 is verified greedily.
+    max_tokens: the text is complete within this many tokens, or refused before the first one.
+        None: 1,024, or what the context window leaves.
+    sampling: all sampling settings; temperature, top_k, top_p, min_p override single ones.
+        Without any of them: temperature 1.
+    seed: an int from 0 on for reproducible output; None takes that of `sampling` if given, else
+        draws a fresh one (`Result.seed` tells it, and gives the same result alone or in any
+        batch). A list holds one for each prompt.
+    stop: strings that end the text at the first token behind them where it is complete; nothing
+        is cut off.
+    n: how many values per prompt.
+    logprobs: whether results hold the log-probability of each token under the sampled law.
+    continue_final_message: write behind the last message instead of opening a new turn. The
+        answer is still a whole value: a message that already holds its beginning is not part
+        of it.
+    tools, template_arguments: passed to the chat template.
+    on_token: called with (id, bytes) for every token as soon as it is certain; one request only.
+    batch_size: requests that are decoded at the same time, at most.
+    errors: with several requests, "raise" raises `BatchError` when all have ended if any failed
+        (it holds the others' results); "return" puts the errors in their places.
+    options: any option of `structspec.compile`; spelling and whitespace default to "canonical"
+        and "conventional" here.
+
+    Returns a `Result`; with `n` a list of `n`; with a list of prompts a list with one of these
+    for each.
+
+    Raises the errors of `compile` and of `decoding.loop.decode`, and `ValueRejected` if a
+    validator of the type refuses the finished value.
+    """
+    _require_torch()
+    from structspec.decoding.loop import Loop
+
+    if errors not in ("raise", "return"):
+        raise ValueError(f"errors={errors!r} is neither 'raise' nor 'return'")
+    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+        raise ValueError(f"n must be an int from 1 on, or None for a single value, not {n!r}")
+    target = _model(model)
+    many = _is_batch(prompt)
+    several = many or n is not None
+    if several and on_token is not None:
+        raise TypeError("on_token follows a single request; several have no common order")
+    prompts: Sequence[Any] = prompt if many else [prompt]
+    listed = many and isinstance(output_type, list)
+    types = _one_each("output_type", output_type, len(prompts), listed)
+    settings = _settings(sampling, temperature, top_k, top_p, min_p)
+    seeds = _seeds(seed, sampling, len(prompts), n or 1)
+    results: list[Any] = [None] * len(seeds)
+    jobs: list[Job] = []
+    places: list[tuple[int, Grammar]] = []
+    for place, own in enumerate(seeds):
+        i = place // (n or 1)
+        try:
+            job, grammar = _job(
+                target,
+                prompts[i],
+                types[i],
+                options,
+                chat=chat,
+                continue_final_message=continue_final_message,
+                tools=tools,
+                template_arguments=template_arguments,
+                sampling=settings,
+                max_tokens=max_tokens,
+                stop=stop,
+                seed=own,
+                on_token=on_token,
+                logprobs=logprobs,
+            )
+        except StructspecError as error:
+            if not several:
+                raise
+            results[place] = error
+            continue
+        places.append((place, grammar))
+        jobs.append(job)
+    loop = Loop(
+        target,
+        jobs,
+        draft=draft,
+        draft_count=draft_count,
+        verifier=verifier,
+        batch_size=batch_size,
+    )
+    loop.run()
+    for (place, grammar), outcome in zip(places, loop.outcomes, strict=True):
+        results[place] = outcome
+        if not isinstance(outcome, Exception):
+            assert outcome is not None
+            try:
+                results[place] = _result(grammar, outcome)
+            except StructspecError as error:
+                results[place] = error
+    if not several:
+        if isinstance(results[0], Exception):
+            raise results[0]
+        return results[0]
+    if errors == "raise" and any(isinstance(result, Exception) for result in results):
+        raise BatchError(results)
+    if n is None:
+        return results
+    grouped = [results[i * n : (i + 1) * n] for i in range(len(prompts))]
+    return grouped if many else grouped[0]
+
+
+def stream(
+    model: Any,
+    prompt: str | Messages | Sequence[int],
+    output_type: Any,
+    *,
+    partial: bool = False,
+    draft: DraftSource | str | None = "auto",
+    draft_count: int = 1,
     verifier: str = "block",
     max_tokens: int | None = None,
     sampling: Sampling | None = None,
@@ -83,63 +239,123 @@ def generate(
     min_p: float | None = None,
     seed: int | None = None,
     stop: str | bytes | Sequence[str | bytes] = (),
+    logprobs: bool = False,
     chat: bool | None = None,
     continue_final_message: bool = False,
     tools: Sequence[Mapping[str, Any]] | None = None,
     template_arguments: Mapping[str, Any] | None = None,
-    on_token: Callable[[int, bytes], object] | None = None,
     **options: Any,
-) -> Result[Any]:
-    """Let a model write one value of a type.
+) -> Stream:
+    """Let a model write one value of a type, and watch it grow.
 
-    model: a `structspec.Model`, a name or path for `structspec.load`, or a (model, tokenizer)
-        pair of transformers.
-    prompt: text, chat messages, or token ids. Text becomes a user message if the model has a
-        chat template (`chat=False` continues it as raw text instead).
-    output_type: a pydantic model, dataclass, TypedDict, Enum, Literal, union, list, …, a JSON
-        Schema (dict or text), or a compiled `Grammar`.
-    draft: "auto" (forced spans and prompt look-up), "forced", "lookup", None (plain decoding),
-        or a draft source. The law of the output does not depend on it.
-    verifier: "block" or "token"; temperature 0 is verified greedily.
-    max_tokens: the text is complete within this many tokens, or refused before the first one.
-        None: 1,024, or what the context window leaves.
-    sampling: all sampling settings; temperature, top_k, top_p, min_p override single ones.
-        Without any of them: temperature 1.
-    seed: an int from 0 on for reproducible output; None takes that of `sampling` if given, else
-        draws a fresh one (`Result.seed` tells it).
-    stop: strings that end the text at the first token behind them where it is complete; nothing
-        is cut off.
-    continue_final_message: write behind the last message instead of opening a new turn. The
-        answer is still a whole value: a message that already holds its beginning is not part
-        of it.
-    tools, template_arguments: passed to the chat template.
-    on_token: called with (id, bytes) for every token as soon as it is certain.
-    options: any option of `structspec.compile`; spelling and whitespace default to "canonical"
-        and "conventional" here.
+    Arguments as for `generate`. partial: whether each event holds the finished part of the JSON
+    value.
 
-    Raises the errors of `compile` and of `decoding.loop.decode`, and `ValueRejected` if a
-    validator of the type refuses the finished value.
+    Returns an iterator of `StreamEvent`s: new text and tokens, the partial value, and in the last
+    one the `Result`. It decodes while it is asked for more; leaving it, or `close()`, stops the
+    model, and its `text` and `output` keep what was written.
+
+    Raises what `generate` raises: before the first token from this call, later from the iterator.
     """
     _require_torch()
-    from structspec.decoding.healing import heal
-    from structspec.decoding.loop import decode
-    from structspec.decoding.prompt import encode_prompt
+    from structspec.decoding.streaming import Stream
+
+    settings = _settings(sampling, temperature, top_k, top_p, min_p)
+    target = _model(model)
+    job, grammar = _job(
+        target,
+        prompt,
+        output_type,
+        options,
+        chat=chat,
+        continue_final_message=continue_final_message,
+        tools=tools,
+        template_arguments=template_arguments,
+        sampling=settings,
+        max_tokens=max_tokens,
+        stop=stop,
+        seed=_seeds(seed, sampling, 1, 1)[0],
+        on_token=None,
+        logprobs=logprobs,
+    )
+    return Stream(
+        target,
+        job,
+        partial=partial and grammar.spec is not None,
+        finish=functools.partial(_result, grammar),
+        draft=draft,
+        draft_count=draft_count,
+        verifier=verifier,
+    )
+
+
+def _settings(
+    sampling: Sampling | None,
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    min_p: float | None,
+) -> Sampling:
     from structspec.decoding.warp import Sampling
 
-    grammar = _grammar(output_type, options)
-    target = _model(model)
-    settings = sampling or Sampling()
-    given: dict[str, Any] = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-    }
-    settings = replace(settings, **{k: v for k, v in given.items() if v is not None})
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
-        raise ValueError(f"seed must be an int from 0 on, or None for a fresh one, not {seed!r}")
-    if seed is None and sampling is None:
-        seed = -1  # fresh
+    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
+    return replace(sampling or Sampling(), **changes)
+
+
+def _seeds(
+    seed: int | Sequence[int] | None, sampling: Sampling | None, prompts: int, n: int
+) -> list[int]:
+    """A seed for each of n values of each prompt: a function of the given one and the place."""
+    from structspec.decoding.progress import row_seed
+
+    given = list(seed) if isinstance(seed, Sequence) else [seed]
+    for one in given:
+        if one is not None and (isinstance(one, bool) or not isinstance(one, int) or one < 0):
+            raise ValueError(f"seed must be an int from 0 on, or None for a fresh one, not {one!r}")
+    if isinstance(seed, Sequence):
+        firsts = _one_each("seed", given, prompts, True)
+        return [row_seed(first, 0, j) for first in firsts for j in range(n)]
+    if seed is None:
+        seed = secrets.randbits(63) if sampling is None else sampling.seed
+    return [row_seed(seed, i, j) for i in range(prompts) for j in range(n)]
+
+
+def _one_each(name: str, value: Any, count: int, given: bool) -> Sequence[Any]:
+    if not given:
+        return [value] * count
+    if len(value) != count:
+        raise ValueError(f"{name} holds {len(value)} for {count} prompts; give one for each")
+    return list(value)
+
+
+def _is_batch(prompt: Any) -> bool:
+    """Whether it is a list of prompts: texts, message lists or id lists."""
+    return (
+        isinstance(prompt, list | tuple)
+        and bool(prompt)
+        and all(isinstance(one, str | list | tuple) or hasattr(one, "tolist") for one in prompt)
+    )
+
+
+def _job(
+    target: Model,
+    prompt: Any,
+    output_type: Any,
+    options: Mapping[str, Any],
+    *,
+    chat: bool | None,
+    continue_final_message: bool,
+    tools: Sequence[Mapping[str, Any]] | None,
+    template_arguments: Mapping[str, Any] | None,
+    **settings: Any,
+) -> tuple[Job, Grammar]:
+    """One request of the loop: prompt encoded, grammar bound, seam healed."""
+    from structspec.decoding.healing import heal
+    from structspec.decoding.progress import Job
+    from structspec.decoding.prompt import encode_prompt
+
+    grammar = compiled(output_type, options)
     encoded = encode_prompt(
         target,
         _as_messages(target, prompt, chat),
@@ -151,21 +367,22 @@ def generate(
     constraint: Any = grammar.bind(target.vocab)
     if encoded.open:
         ids, constraint = heal(encoded.ids, constraint)
-    output = decode(
-        target,
-        ids,
-        constraint,
-        sampling=settings,
-        draft=draft,
-        verifier=verifier,
-        max_tokens=max_tokens,
-        stop=stop,
-        seed=seed,
-        on_token=on_token,
-    )
+    return Job(ids, constraint, **settings), grammar
+
+
+def _result(grammar: Grammar, output: Output) -> Result[Any]:
+    """The result of an output, its value parsed."""
     text = output.text.decode("utf-8")
-    result = Result(
-        None, text, output.tokens, output.stats, output.finish_reason, output.seed, grammar
+    result: Result[Any] = Result(
+        None,
+        text,
+        output.tokens,
+        output.stats,
+        output.finish_reason,
+        output.seed,
+        grammar,
+        output.logprobs,
+        output.end_logprob,
     )
     return replace(result, value=_value(grammar, text, result))
 
@@ -262,9 +479,9 @@ _grammars: OrderedDict[Any, Grammar] = OrderedDict()
 _grammars_lock = threading.Lock()
 
 
-def _grammar(output_type: Any, options: Mapping[str, Any]) -> Grammar:
+def compiled(output_type: Any, options: Mapping[str, Any]) -> Grammar:
     """Compile once per (type, options); the most recent ones are kept."""
-    unknown = sorted(set(options) - _COMPILE_OPTIONS)
+    unknown = sorted(set(options) - COMPILE_OPTIONS)
     if unknown:
         raise TypeError(f"unknown argument(s): {', '.join(unknown)}")
     if isinstance(output_type, Grammar):
@@ -297,100 +514,3 @@ def _key(value: Any) -> Any:
     if isinstance(value, dict | list):
         return ("json", json.dumps(value))
     return (type(value), value)
-
-
-# -- the decorator -------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StructuredSpec:
-    """What a decorated function was read as, once, at definition."""
-
-    name: str
-    template: str
-    output_type: Any
-    options: Mapping[str, Any]
-
-    @property
-    def grammar(self) -> Grammar:
-        """The compiled return type."""
-        compile_options = {k: v for k, v in self.options.items() if k in _COMPILE_OPTIONS}
-        return _grammar(self.output_type, compile_options)
-
-    def prompt(self, arguments: Mapping[str, Any]) -> str:
-        """The prompt for one call: the template (Jinja) with the function's arguments."""
-        from jinja2 import StrictUndefined, TemplateError
-        from jinja2.sandbox import SandboxedEnvironment
-
-        environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
-        try:
-            return environment.from_string(self.template).render(dict(arguments))
-        except TemplateError as error:
-            raise PromptError(f"the docstring of {self.name}() as a template: {error}") from error
-
-
-class StructuredFunction(Generic[T]):
-    """A decorated function: calling it returns the value, `result(...)` the whole `Result`."""
-
-    def __init__(self, function: Callable[..., Any], model: Any, spec: StructuredSpec) -> None:
-        functools.update_wrapper(self, function)
-        self.spec = spec
-        self._signature = inspect.signature(function)
-        self._model = model
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Bind to an instance, so that methods can be decorated."""
-        return self if instance is None else MethodType(self, instance)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> T:
-        """Generate and return the value."""
-        return self.result(*args, **kwargs).value
-
-    def result(self, *args: Any, **kwargs: Any) -> Result[T]:
-        """Generate and return the value with its text, tokens and statistics."""
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        prompt = self.spec.prompt(bound.arguments)
-        return generate(self._model, prompt, self.spec.output_type, **self.spec.options)
-
-
-def structured(model: Any = "default", **options: Any) -> Callable[[Callable[..., T]], Any]:
-    """Turn a function into one that a model answers.
-
-    The docstring is the prompt, a Jinja template over the function's arguments
-    (`{{ argument }}`); the return annotation is the type of the answer; the body is never run.
-    `model` and `options` are those of `generate`. An `async def` is answered in a worker thread.
-
-    The decorated function has `spec` (what was read: template, type, grammar) and `result(...)`.
-    Raises `SchemaError` at definition if the docstring or the return annotation is missing.
-    """
-    if callable(model) and inspect.isfunction(model):
-        raise SchemaError(
-            f"write @structspec.structured() with parentheses above {model.__name__}()"
-        )
-
-    def decorate(function: Callable[..., T]) -> Any:
-        name = function.__name__
-        template = inspect.getdoc(function)
-        if not template:
-            raise SchemaError(f"{name}() has no docstring; the docstring is the prompt template")
-        hints = typing.get_type_hints(function, include_extras=True)
-        if "return" not in hints:
-            raise SchemaError(f"{name}() has no return annotation; it is the type of the answer")
-        spec = StructuredSpec(name, template, hints["return"], dict(options))
-        wrapper: StructuredFunction[T] = StructuredFunction(function, model, spec)
-        if not inspect.iscoroutinefunction(function):
-            return wrapper
-
-        @functools.wraps(function)
-        async def answer(*args: Any, **kwargs: Any) -> T:
-            return await asyncio.to_thread(wrapper, *args, **kwargs)
-
-        async def result(*args: Any, **kwargs: Any) -> Result[T]:
-            return await asyncio.to_thread(wrapper.result, *args, **kwargs)
-
-        answer.spec = spec  # type: ignore[attr-defined]
-        answer.result = result  # type: ignore[attr-defined]
-        return answer
-
-    return decorate

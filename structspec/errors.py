@@ -11,6 +11,7 @@
     ├── StaleState             a state number from before `compact`
     ├── TokenBudgetError       `max_tokens` is below the certified shortest completion
     ├── ValueRejected          the finished value fails a check that the grammar cannot express
+    ├── BatchError             some requests of a batch failed; it holds the others' results
     ├── PromptError            the prompt or its messages cannot be used with this model
     ├── VocabularyError        a tokenizer whose bytes cannot be read, or ids out of range
     ├── ModelError             a model that cannot be loaded or that returned nonsense
@@ -27,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 __all__ = [
+    "BatchError",
     "BudgetExceeded",
     "DraftError",
     "KernelError",
@@ -222,6 +224,23 @@ class ValueRejected(StructspecError, ValueError):
         self.text = text
         self.result = result
         super().__init__(message)
+
+
+class BatchError(StructspecError):
+    """Some requests of a batch failed; the others did not.
+
+    `results` holds, in the order of the requests, a result or the error that took its place.
+    """
+
+    def __init__(self, results: Sequence[object]) -> None:
+        self.results = list(results)
+        self.errors = {i: r for i, r in enumerate(self.results) if isinstance(r, Exception)}
+        first = next(iter(self.errors))
+        super().__init__(
+            f"{len(self.errors)} of {len(self.results)} requests failed, first number {first}: "
+            f"{self.errors[first]}; the finished ones are in .results of this error, or pass "
+            "errors='return'"
+        )
 
 
 class PromptError(StructspecError, ValueError):

@@ -35,6 +35,7 @@ import socket
 import tempfile
 import urllib.parse
 import urllib.request
+import weakref
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -67,6 +68,9 @@ _TOKENIZER_KEYS = (
     "trust_remote_code",
 )
 
+# What belongs to a transformers model (tokenizer, name, vocabulary), without the model itself.
+_known: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+
 
 class Model:
     """A causal language model, its tokenizer and what decoding must know about them.
@@ -81,7 +85,20 @@ class Model:
         self.model = model
         self.tokenizer = tokenizer
         self.name = name
-        self._vocab = vocab
+        self._shared = {"tokenizer": tokenizer, "name": name, "vocab": vocab}
+        with contextlib.suppress(TypeError):  # not everything that runs can be referred to weakly
+            _known[model] = self._shared
+
+    @classmethod
+    def known(cls, model: Any) -> Model | None:
+        """The `Model` of a transformers model that was loaded or wrapped before, else None."""
+        try:
+            shared = _known.get(model)
+        except TypeError:
+            return None
+        if shared is None:
+            return None
+        return cls(model, shared["tokenizer"], name=shared["name"], vocab=shared["vocab"])
 
     @classmethod
     def wrap(
@@ -167,9 +184,10 @@ class Model:
     @property
     def vocab(self) -> Vocabulary:
         """The bytes of each token id, with this model's end tokens. Built once."""
-        if self._vocab is None:
-            self._vocab = self._read_vocabulary()
-        return self._vocab
+        if self._shared["vocab"] is None:
+            self._shared["vocab"] = self._read_vocabulary()
+        vocab: Vocabulary = self._shared["vocab"]
+        return vocab
 
     def _read_vocabulary(self) -> Vocabulary:
         from structspec.vocab import Vocabulary

@@ -11,25 +11,39 @@ from importlib import import_module
 from typing import Any
 
 __all__ = [
+    "GrammarLogitsProcessor",
+    "Job",
+    "Loop",
     "Output",
     "PrefixedConstraint",
     "Prompt",
     "Sampling",
     "Stats",
+    "Stream",
+    "StreamEvent",
     "Target",
     "decode",
+    "decode_many",
     "encode_prompt",
     "heal",
+    "speculate",
 ]
 
 _HOMES = {
+    "GrammarLogitsProcessor": "processor",
+    "Stream": "streaming",
+    "StreamEvent": "streaming",
+    "speculate": "custom_generate",
     "Output": "output",
     "PrefixedConstraint": "healing",
     "Prompt": "prompt",
     "Sampling": "warp",
     "Stats": "output",
     "Target": "target",
+    "Job": "progress",
+    "Loop": "loop",
     "decode": "loop",
+    "decode_many": "loop",
     "encode_prompt": "prompt",
     "heal": "healing",
 }

@@ -34,7 +34,9 @@ class Stats:
     `forwards`: calls of the target; `drafted` and `accepted`: drafted tokens, and those kept;
     `forced`: tokens of the output that were the only legal one; `steps`: verifications. Seconds:
     `model_time` target forwards, `draft_time` drafting (with the masks along the draft),
-    `mask_time` other masks, `verify_time` laws and verification, `total_time` all of it.
+    `mask_time` other masks, `verify_time` laws and verification, `total_time` all of it. In a
+    batch, what is done for several requests at once is counted for each in equal shares, while
+    `total_time` is the clock's, so the parts no longer add up to it.
     """
 
     prompt_tokens: int = 0
@@ -68,7 +70,13 @@ class Stats:
 
 @dataclass(frozen=True)
 class Output:
-    """One finished text. `seed` and `request` reproduce it with the same settings."""
+    """One finished text. `seed` and `request` reproduce it with the same settings.
+
+    `logprobs`, if asked for: per token, the natural logarithm of its probability under the law
+    that was sampled, mask and sampling settings applied (at temperature 0: of the masked law at
+    temperature 1). `end_logprob`: that of ending here, None if a stop string ended the text. Their
+    sum is the log-probability of the whole output.
+    """
 
     tokens: tuple[int, ...]
     text: bytes
@@ -76,3 +84,5 @@ class Output:
     seed: int = 0
     request: int = 0
     stats: Stats = field(default_factory=Stats, compare=False)
+    logprobs: tuple[float, ...] | None = field(default=None, compare=False)
+    end_logprob: float | None = field(default=None, compare=False)

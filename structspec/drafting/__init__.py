@@ -1,18 +1,25 @@
 """Drafts: tokens proposed ahead of the target, all legal, none trusted.
 
 `draft` is the interface, `forced` and `lookup` draft without a model, `combined` joins them.
-Importing this package imports no torch.
+`model` drafts with a smaller model, `early_exit` with the target's own first layers. Importing
+this package imports no torch; what needs it is imported when touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from structspec.drafting.combined import CombinedDraft
+from structspec.drafting.combined import CombinedDraft, FirstOf
 from structspec.drafting.draft import Draft, DraftBuilder, Drafter, DraftSource, Request
 from structspec.drafting.forced import ForcedDraft
 from structspec.drafting.lookup import LookupDraft
 from structspec.errors import DraftError
+
+if TYPE_CHECKING:
+    from structspec.drafting.early_exit import EarlyExit
+    from structspec.drafting.model import ModelDraft
 
 __all__ = [
     "CombinedDraft",
@@ -20,8 +27,11 @@ __all__ = [
     "DraftBuilder",
     "DraftSource",
     "Drafter",
+    "EarlyExit",
+    "FirstOf",
     "ForcedDraft",
     "LookupDraft",
+    "ModelDraft",
     "Request",
     "draft_source",
 ]
@@ -31,23 +41,60 @@ _NAMED: dict[str, Callable[[], DraftSource]] = {
     "forced": ForcedDraft,
     "lookup": LookupDraft,
 }
+_HOMES = {"EarlyExit": "early_exit", "ModelDraft": "model"}
 
 
-def draft_source(draft: DraftSource | str | None) -> DraftSource | None:
-    """A draft source from its name ("auto", "forced", "lookup", "none"), or as it is.
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def draft_source(draft: Any) -> DraftSource | None:
+    """A draft source from what a caller gave.
+
+    A name: "auto", "forced", "lookup", "none", "early-exit:24" (the target's first 24 layers),
+    "model:small" (a model that `structspec.load` finds). A `Model`, or a transformers model that
+    was loaded or wrapped by one: it drafts. A draft source: itself. None: no draft.
 
     Raises `DraftError` that lists the choices.
     """
     if draft is None or draft == "none":
         return None
     if isinstance(draft, str):
-        if draft not in _NAMED:
-            choices = ", ".join(sorted([*_NAMED, "none"]))
-            raise DraftError(f"there is no draft called {draft!r}; choose one of: {choices}")
-        return _NAMED[draft]()
-    if not isinstance(draft, DraftSource):
-        raise DraftError(
-            f"{type(draft).__name__} is not a draft source; pass a name or an object with "
-            "begin(request)"
-        )
-    return draft
+        return _named(draft)
+    if isinstance(draft, DraftSource):
+        return draft
+    if hasattr(draft, "forward") or hasattr(draft, "logit_width"):
+        from structspec.drafting.model import ModelDraft
+        from structspec.models import Model
+
+        model = draft if isinstance(draft, Model) else Model.known(draft)
+        if model is None:
+            raise DraftError(
+                f"the tokenizer of this {type(draft).__name__} is not known; pass "
+                "structspec.Model.wrap(model, tokenizer)"
+            )
+        return ModelDraft(model)
+    raise DraftError(
+        f"{type(draft).__name__} is not a draft source; pass a name, a Model or an object with "
+        "begin(request)"
+    )
+
+
+def _named(name: str) -> DraftSource:
+    kind, colon, argument = name.partition(":")
+    if kind == "early-exit" and argument.isdecimal():
+        from structspec.drafting.early_exit import EarlyExit
+
+        return EarlyExit(int(argument))
+    if kind == "model" and argument:
+        from structspec.drafting.model import ModelDraft
+        from structspec.models import load
+
+        return ModelDraft(load(argument))
+    if colon or name not in _NAMED:
+        choices = ", ".join([*sorted([*_NAMED, "none"]), "early-exit:LAYERS", "model:NAME"])
+        raise DraftError(f"there is no draft called {name!r}; choose one of: {choices}")
+    return _NAMED[name]()

@@ -24,11 +24,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from structspec.drafting.draft import ConstraintLike, Draft, DraftBuilder, Request
+from structspec.drafting.draft import (
+    ConstraintLike,
+    Draft,
+    DraftBuilder,
+    Drafter,
+    DraftSource,
+    Request,
+)
 from structspec.drafting.forced import ForcedSpans
 from structspec.drafting.lookup import ContextIndex, LookupDraft
 
-__all__ = ["CombinedDraft"]
+__all__ = ["CombinedDraft", "FirstOf"]
 
 
 @dataclass(frozen=True)
@@ -78,3 +85,44 @@ class _CombinedDrafter:
             self._guesses = min(self._settings.max_guesses, 2 * self._guesses)
         elif accepted in self._guessed:  # a guess was refused, not a span before it
             self._guesses = max(1, (self._guesses + right + 1) // 2)
+
+
+class FirstOf:
+    """Asks one draft first and another where it has little to say: look-up, then a model.
+
+    The first one's draft is taken if it has at least `least` tokens. Which one drafts depends on
+    the text so far only, so the output's law is unchanged; the first must be deterministic.
+
+        FirstOf(LookupDraft(), ModelDraft(small))
+    """
+
+    def __init__(self, first: DraftSource, second: DraftSource, least: int = 2) -> None:
+        self.first = first
+        self.second = second
+        self.least = least
+
+    def begin(self, request: Request) -> _FirstOfDrafter:
+        """A drafter for one request."""
+        return _FirstOfDrafter(self.first.begin(request), self.second.begin(request), self.least)
+
+
+class _FirstOfDrafter:
+    def __init__(self, first: Drafter, second: Drafter, least: int) -> None:
+        self._first = first
+        self._second = second
+        self._least = least
+        self._by_first = False
+
+    def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
+        draft = self._first.propose(state, context, left, step)
+        self._by_first = len(draft) >= self._least and draft.q is None
+        return draft if self._by_first else self._second.propose(state, context, left, step)
+
+    def observe(self, draft: Draft, accepted: int) -> None:
+        (self._first if self._by_first else self._second).observe(draft, accepted)
+
+    def close(self) -> None:
+        for drafter in (self._first, self._second):
+            close = getattr(drafter, "close", None)
+            if close is not None:
+                close()

@@ -5,7 +5,8 @@ Owns the seam between the decoding loop and its drafts. A `DraftSource` is a reu
 
 Invariants
 - every drafted token is legal: `tokens[i]` is a bit of `masks[i]`, which is `mask(s_i, left - i)`
-  of the state before it, and `states[i]` is the state behind it;
+  of the state before it, and `states[i]` is the state behind it. (An unmasked draft, kept for
+  comparison, may end with an illegal token: `DraftBuilder.refuse`;)
 - `q is None` says that the draft is a deterministic function of the text so far (one-hot): then
   cutting it anywhere keeps the output's law. With `q` [L, V] the tokens were *sampled* from those
   rows, masked and renormalised, and dropping any of them because of its value would bias the text;
@@ -126,7 +127,7 @@ class DraftBuilder:
         self._states: list[int] = []
         self._masks: list[Mask] = []
         self._mask: Mask | None = None
-        self._ends = frozenset(constraint.vocab.eos_ids)
+        self.ends = frozenset(constraint.vocab.eos_ids)
 
     @property
     def mask(self) -> Mask:
@@ -137,7 +138,7 @@ class DraftBuilder:
 
     def add(self, token: int) -> bool:
         """Append `token` if it is legal, no end token, and there is room; say whether."""
-        if not self.room or token in self._ends or not is_set(self.mask, token):
+        if not self.room or token in self.ends or not is_set(self.mask, token):
             return False
         self._masks.append(self.mask)
         self.state = self.constraint.advance(self.state, token)
@@ -150,7 +151,20 @@ class DraftBuilder:
 
     def end(self, token: int) -> bool:
         """Append the legal end token that a sampled draft drew; nothing may follow it."""
-        if token not in self._ends or not is_set(self.mask, token):
+        if token not in self.ends or not is_set(self.mask, token):
+            return False
+        self._masks.append(self.mask)
+        self._states.append(self.state)
+        self.tokens.append(token)
+        self.room = 0
+        return True
+
+    def refuse(self, token: int) -> bool:
+        """Append the illegal token that an unmasked draft drew; nothing may follow it.
+
+        The target gives it no probability, so verification refuses it there.
+        """
+        if is_set(self.mask, token):
             return False
         self._masks.append(self.mask)
         self._states.append(self.state)
@@ -179,6 +193,8 @@ class Request:
 
     `sampling` are the target's settings and `noise` its `Randomness`: a drafter that samples
     draws from `noise.uniforms(number, step, Purpose.DRAFT, ...)` and from nothing else.
+    `model` is the target, `rows` the `TargetRows` that hold its cache and `row` this request's
+    row there, for drafts that use the target's own layers or states; None elsewhere.
     """
 
     constraint: ConstraintLike
@@ -186,6 +202,9 @@ class Request:
     sampling: Any = None
     noise: Any = None
     number: int = 0
+    model: Any = None
+    rows: Any = None
+    row: int = -1
 
 
 @runtime_checkable

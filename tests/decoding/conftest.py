@@ -48,6 +48,12 @@ def tiny_model(tiny_vocab: Vocabulary) -> Model:
 
 
 @pytest.fixture(scope="session")
+def small_model(tiny_vocab: Vocabulary) -> Model:
+    """A draft for `tiny_model`: same vocabulary, other weights."""
+    return Model(tiny_llama(len(TINY_TOKENS), seed=9), None, name="small", vocab=tiny_vocab)
+
+
+@pytest.fixture(scope="session")
 def byte_tokenizer() -> Any:
     """A byte-level tokenizer of 256 bytes, some merges and three control tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

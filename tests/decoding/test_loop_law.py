@@ -16,13 +16,23 @@ import numpy as np
 import pytest
 import torch
 
-from structspec.decoding.loop import decode
+from structspec.decoding.loop import decode, decode_many
+from structspec.decoding.progress import Job
 from structspec.decoding.warp import Sampling
-from structspec.drafting import CombinedDraft, Draft, DraftBuilder, Request
+from structspec.drafting import (
+    CombinedDraft,
+    Draft,
+    DraftBuilder,
+    EarlyExit,
+    ModelDraft,
+    Request,
+)
+from structspec.drafting import model as model_drafts
 from structspec.models import Model
 from structspec.verification import Purpose, Verdict, oracle
+from structspec.verification.oracle_drafts import layered_law
 from structspec.verification.randomness import sample_inverse
-from structspec.verification.registry import verifiers
+from structspec.verification.registry import drafts_verifiers, verifiers
 from structspec.vocab import Vocabulary
 
 Bind = Callable[[str, Vocabulary], Any]
@@ -76,17 +86,20 @@ def branching_verifier(path: Branches, law: Callable[..., oracle.ExitLaw]) -> Ca
         eos_ids: Sequence[int] = (),
     ) -> Verdict:
         del uniforms
-        drafted = tokens[0, : int(lengths[0])].tolist()
-        p = target[0].numpy()
-        q = np.zeros((len(drafted), p.shape[1]))
-        for i, token in enumerate(drafted):
-            hot = draft is None or (onehot is not None and bool(onehot[0, i]))
-            q[i] = oracle.one_hot(token, p.shape[1]) if hot else draft[0, i].numpy()
-        exact = law(p, q, drafted)
-        kept = path.choose(exact.exit)
-        ended = kept == len(drafted) > 0 and drafted[-1] in eos_ids
-        token = -1 if ended else path.choose(exact.emit[kept])
-        return Verdict(torch.tensor([kept]), torch.tensor([token]))
+        accepted, following = [], []
+        for b, length in enumerate(lengths.tolist()):
+            drafted = tokens[b, :length].tolist()
+            p = target[b, : length + 1].numpy()
+            q = np.zeros((length, p.shape[1]))
+            for i, token in enumerate(drafted):
+                hot = draft is None or (onehot is not None and bool(onehot[b, i]))
+                q[i] = oracle.one_hot(token, p.shape[1]) if hot else draft[b, i].numpy()
+            exact = law(p, q, drafted)
+            kept = path.choose(exact.exit)
+            ended = kept == length > 0 and drafted[-1] in eos_ids
+            accepted.append(kept)
+            following.append(-1 if ended else path.choose(exact.emit[kept]))
+        return Verdict(torch.tensor(accepted), torch.tensor(following))
 
     return verify
 
@@ -168,6 +181,11 @@ def plain_law(model: Model, constraint: Any, sampling: Sampling, budget: int = B
         logits = np.where(legal, logits / sampling.temperature, -np.inf)
         row = np.exp(logits - logits.max())
         row /= row.sum()
+        if sampling.top_p is not None:
+            order = np.argsort(-row)
+            before = np.cumsum(row[order]) - row[order]
+            row[order[before >= sampling.top_p]] = 0.0
+            row /= row.sum()
         for token in np.flatnonzero(row):
             if token == EOS:
                 law[output, "end"] += mass * row[token]
@@ -251,6 +269,201 @@ def test_penalties_see_each_places_own_prefix(
     assert max(abs(found[k] - expected[k]) for k in {*found, *expected}) < 1e-12
 
 
+class SmallModel:
+    """A real `ModelDraft`, its samples taken from the branches."""
+
+    def __init__(self, path: Branches, monkeypatch: pytest.MonkeyPatch, source: Any) -> None:
+        def choose(mass: np.ndarray, uniform: float) -> int:
+            assert 0 <= uniform < 1
+            return path.choose(mass / mass.sum())
+
+        monkeypatch.setattr(model_drafts, "sample_inverse", choose)
+        self.begin = source.begin
+
+
+SMALL = {
+    "masked": lambda model: ModelDraft(model, length=2, adaptive=False),
+    "adaptive": lambda model: ModelDraft(model, length=1, max_length=3),
+    "without spans": lambda model: ModelDraft(model, length=2, spans=False, adaptive=False),
+    "unmasked": lambda model: ModelDraft(model, length=2, masked=False, adaptive=False),
+    "early exit": lambda model: EarlyExit(1, length=2, adaptive=False),
+}
+SETTINGS = {
+    "plain": Sampling(temperature=1.7),
+    "top-p": Sampling(temperature=1.7, top_p=0.8),
+    "penalties": Sampling(temperature=1.3, repetition_penalty=1.4, frequency_penalty=0.7),
+}
+
+
+@pytest.mark.parametrize("draft", SMALL)
+@pytest.mark.parametrize(
+    ("rule", "settings"), [*(("block", name) for name in SETTINGS), ("token", "plain")]
+)
+def test_model_drafts_leave_the_plain_law(
+    tiny_model: Model,
+    small_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    monkeypatch: pytest.MonkeyPatch,
+    draft: str,
+    settings: str,
+    rule: str,
+) -> None:
+    constraint = bind(PATTERN, tiny_vocab)
+    sampling = SETTINGS[settings]
+    law = oracle.block_law if rule == "block" else oracle.token_law
+    source = SMALL[draft](small_model)
+    expected = plain_law(tiny_model, constraint, sampling, budget=3)
+    found = loop_law(
+        tiny_model,
+        constraint,
+        sampling,
+        law,
+        lambda path: SmallModel(path, monkeypatch, source),
+        monkeypatch,
+        budget=3,
+    )
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-9)
+    assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-9
+
+
+class UnequalDrafts:
+    """A sampled draft of two tokens for the first request, of one for the second."""
+
+    def __init__(self, path: Branches) -> None:
+        self.path = path
+
+    def begin(self, request: Request) -> RandomDraft:
+        return RandomDraft(self.path, 2 - request.number).begin(request)
+
+
+@pytest.mark.parametrize("rule", ["block", pytest.param("token", marks=pytest.mark.full)])
+def test_two_requests_in_a_batch_have_independent_plain_laws(
+    tiny_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str,
+) -> None:
+    """The joint law of a batch of two, draft lengths unequal, is the product of plain laws."""
+    constraint, other = bind("a(b|ab)*c", tiny_vocab), bind("[ab]{1,2}", tiny_vocab)
+    law = oracle.block_law if rule == "block" else oracle.token_law
+    sampling = Sampling(temperature=1.7)
+    expected = {
+        (one, two): p * q
+        for one, p in plain_law(tiny_model, constraint, sampling, 3).items()
+        for two, q in plain_law(tiny_model, other, sampling, 2).items()
+    }
+    found: dict[Any, float] = defaultdict(float)
+
+    def run(path: Branches) -> Any:
+        monkeypatch.setitem(verifiers, "branching", branching_verifier(path, law))
+        jobs = [
+            Job(PROMPT, constraint, sampling, max_tokens=3, request=0),
+            Job(PROMPT, other, sampling, max_tokens=2, request=1),
+        ]
+        outputs = decode_many(tiny_model, jobs, draft=UnequalDrafts(path), verifier="branching")
+        return tuple((output.tokens, "end") for output in outputs)  # type: ignore[union-attr]
+
+    for probability, texts in all_paths(run):
+        found[texts] += probability
+    assert len(expected) > 20
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-12)
+    assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-12
+
+
+def branching_layers(path: Branches) -> Callable[..., Any]:
+    """Layered verification of several drafts, branching over the oracle's exact law."""
+
+    def verify(
+        target: torch.Tensor,
+        draft: torch.Tensor | None,
+        tokens: torch.Tensor,
+        lengths: torch.Tensor,
+        uniforms: torch.Tensor,
+        *,
+        onehot: torch.Tensor | None = None,
+        eos_ids: Sequence[int] = (),
+    ) -> Verdict:
+        assert tokens.shape[0] == 1 and uniforms.shape == (1, tokens.shape[1], tokens.shape[2] + 1)
+        drafts = [
+            tuple(t[:n]) for t, n in zip(tokens[0].tolist(), lengths[0].tolist(), strict=True)
+        ]
+        p: dict[tuple[int, ...], np.ndarray] = {}
+        q: dict[tuple[int, ...], np.ndarray] = {}
+        for k, drafted in enumerate(drafts):
+            for i in range(len(drafted) + 1):
+                node = drafted[:i]
+                p.setdefault(node, target[0, k, i].numpy())
+                assert np.array_equal(p[node], target[0, k, i].numpy())  # shared rows are equal
+                if i < len(drafted):
+                    hot = draft is None or (onehot is not None and bool(onehot[0, k, i]))
+                    row = (
+                        oracle.one_hot(drafted[i], target.shape[3])
+                        if hot
+                        else draft[0, k, i].numpy()  # type: ignore[index]
+                    )
+                    q.setdefault(node, row)
+
+        def ended(text: tuple[int, ...]) -> np.ndarray:
+            # behind an end token nothing is read; any one-hot row stands for "no more"
+            over = bool(text) and text[-1] in eos_ids
+            return oracle.one_hot(0, target.shape[3]) if over else p[text]
+
+        masses = layered_law(ended, lambda text: q[text], drafts)
+        cells = [(node, token) for node, row in masses.items() for token in np.flatnonzero(row)]
+        weights = np.array([masses[node][token] for node, token in cells])
+        node, token = cells[path.choose(weights / weights.sum())]
+        over = bool(node) and node[-1] in eos_ids
+        row = next(k for k, drafted in enumerate(drafts) if drafted[: len(node)] == node)
+        return Verdict(
+            torch.tensor([len(node)]), torch.tensor([-1 if over else token]), torch.tensor([row])
+        )
+
+    return verify
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        "masked",
+        *(pytest.param(name, marks=pytest.mark.full) for name in ("unmasked", "early exit")),
+    ],
+)
+def test_several_drafts_leave_the_plain_law(
+    tiny_model: Model,
+    small_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    monkeypatch: pytest.MonkeyPatch,
+    draft: str,
+) -> None:
+    """Two drafts in one forward by tree attention, lengths ended by their own prefix."""
+    constraint = bind("a[bc]?|b", tiny_vocab)
+    sampling = Sampling(temperature=1.7)
+    source = SMALL[draft](small_model)
+    expected = plain_law(tiny_model, constraint, sampling, budget=2)
+    found: Law = defaultdict(float)
+
+    def run(path: Branches) -> tuple[int, ...]:
+        monkeypatch.setitem(drafts_verifiers, "branching", branching_layers(path))
+        return decode(
+            tiny_model,
+            PROMPT,
+            constraint,
+            sampling=sampling,
+            draft=SmallModel(path, monkeypatch, source),
+            verifier="branching",
+            draft_count=2,
+            max_tokens=2,
+        ).tokens
+
+    for probability, tokens in all_paths(run):
+        found[tokens, "end"] += probability
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-9)
+    assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-9
+
+
 class UnmaskedAndCut(RandomDraft):
     """Mutant: sampled without the mask, cut at the first illegal token, q not renormalised."""
 
@@ -302,9 +515,15 @@ def test_known_mistakes_of_drafters_are_seen(
 
 
 @pytest.mark.parametrize("runs", [400, pytest.param(20_000, marks=pytest.mark.full)])
-@pytest.mark.parametrize("verifier", ["block", "token"])
+@pytest.mark.parametrize(("verifier", "count"), [("block", 1), ("token", 1), ("layered", 3)])
 def test_sampled_outputs_have_the_plain_law(
-    tiny_model: Model, tiny_vocab: Vocabulary, bind: Bind, verifier: str, runs: int
+    tiny_model: Model,
+    small_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    verifier: str,
+    count: int,
+    runs: int,
 ) -> None:
     """The real verifiers and the real randomness, by a χ² test over many seeds."""
     constraint = bind(PATTERN, tiny_vocab)
@@ -317,8 +536,9 @@ def test_sampled_outputs_have_the_plain_law(
             PROMPT,
             constraint,
             sampling=sampling,
-            draft=RandomDraft(),
+            draft=RandomDraft() if count == 1 else ModelDraft(small_model, length=2),
             verifier=verifier,
+            draft_count=count,
             max_tokens=BUDGET,
             seed=seed,
         )

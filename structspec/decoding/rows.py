@@ -1,0 +1,366 @@
+"""`TargetRows`: a model, and the cached sequences that it continues together.
+
+Owns one row per request. A `Call` appends ids to a row, the last of them possibly drafted and
+possibly branching; one `forward` serves the calls of many rows at once, whatever their lengths,
+and gives each the logits it asked for. After verification `keep` leaves in the cache what was
+accepted.
+
+Invariants
+- a row's cached ids are exactly those given to it minus what `keep` and `crop` dropped;
+- a row's logits do not depend on the other rows beyond the rounding of a differently shaped
+  matrix product, nor can a row that holds NaN reach another;
+- drafted nodes see the committed text, their ancestors and themselves, at positions that count
+  their depth, so a tree's logits are those of its paths.
+
+Two homes for the cache. Models of plain full attention get `slots.SlotCache`: ragged rows in one
+forward, trees by attention mask, prompts with a common beginning computed once. Others (sliding
+windows, convolutions, recurrent states) get one `target.Target` per row: still many rows, one
+forward each, trees path by path.
+
+Cost: one forward per `forward` for all rows behind their prompts; each prompt one of its own.
+
+Sibling: `target.Target` is one sequence.
+
+Example::
+
+    rows = TargetRows(model)
+    row = rows.open()
+    (logits,) = rows.forward([Call(row, prompt_ids + draft, keep=len(draft) + 1)])
+    rows.keep(row, drafted=len(draft), nodes=range(accepted))
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structspec.decoding.slots import SlotCache, fits
+from structspec.decoding.target import Target
+from structspec.errors import PromptError
+from structspec.models import Model
+
+__all__ = ["Call", "TargetRows"]
+
+# Copying fewer slots than this from another row is not worth the look.
+_SHARED_PREFIX = 16
+# Longer additions than this run alone instead of padding all other rows to their length.
+_TOGETHER = 64
+
+
+@dataclass(frozen=True)
+class Call:
+    """Ids to append to a row, and for how many of the last ones logits are wanted.
+
+    `parents`: for a draft that branches, the parent of each of the last len(parents) ids among
+    themselves, -1 for the id in front of them; parents come before their children. None: a chain.
+    """
+
+    row: int
+    ids: Sequence[int]
+    keep: int = 1
+    parents: Sequence[int] | None = None
+
+
+class TargetRows:
+    """See the module. `taps` are layers whose outputs `hidden` keeps for the ids of the last call.
+
+    `forwards` counts calls of the model.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.forwards = 0
+        self.taps: tuple[int, ...] = ()
+        self.hidden: dict[int, Tensor] = {}
+        parameters = inspect.signature(model.model.forward).parameters
+        self._argument = "cache" if "cache" in parameters else "past_key_values"
+        self._keeps_logits = "logits_to_keep" in parameters
+        slotted = "position_ids" in parameters and "attention_mask" in parameters
+        self._cache = SlotCache(model.model.config) if slotted and fits(model.model) else None
+        kind = getattr(model.model.config, "_attn_implementation", None)
+        self._mask_kind = kind if kind in ("sdpa", "eager") else None
+        self._ids: dict[int, list[int]] = {}
+        self._targets: dict[int, Target] = {}
+        self._used: set[int] = set()
+        self._dropped: dict[int, int] = {}  # drafted nodes that a row never kept in its cache
+
+    @property
+    def shares_cache(self) -> bool:
+        """Whether a shortened copy of the model may run on these rows (`forward(model=...)`)."""
+        return self._cache is not None
+
+    def open(self) -> int:
+        """A new, empty row."""
+        row = next(i for i in range(len(self._ids) + 1) if i not in self._ids)
+        self._ids[row] = []
+        if self._cache is None:
+            self._targets[row] = Target(self.model)
+        elif row in self._used:
+            self._cache.clear(row)
+        self._used.add(row)
+        return row
+
+    def close(self, row: int) -> None:
+        """Give a row back."""
+        del self._ids[row]
+        self._dropped.pop(row, None)
+        self._targets.pop(row, None)
+        self.hidden.pop(row, None)
+
+    def length(self, row: int) -> int:
+        """Cached positions of a row."""
+        return len(self._ids[row])
+
+    def ids(self, row: int) -> Sequence[int]:
+        """The cached ids of a row."""
+        return self._ids[row]
+
+    def fork(self, source: int, target: int) -> None:
+        """Copy the cached text of `source` to `target`, where rows can be copied.
+
+        What they share is not copied.
+        """
+        if self._cache is None:
+            return  # the row reads the ids itself when it is asked to go on
+        have, want = self._ids[target], self._ids[source]
+        same = _common(have, want)
+        self._cache.copy_slots(source, target, same, len(want))
+        self._ids[target] = list(want)
+
+    def forward(self, calls: Sequence[Call], model: Any = None) -> list[Tensor]:
+        """Append ids and return for each call the logits [keep, logit_width] behind its last ids.
+
+        `model`: a shortened transformers model over the same layers, run instead (see
+        `shares_cache`). Raises `PromptError` if a row would pass the model's window.
+        """
+        for call in calls:
+            self._check(call)
+        results: dict[int, Tensor] = {}
+        together: list[tuple[int, Call]] = []
+        for index, call in enumerate(calls):
+            if self._cache is None:
+                results[index] = self._one_target(call)
+                continue
+            if not self._ids[call.row] and not self.taps:
+                call = self._reuse(call)
+            alone = len(call.ids) > _TOGETHER or self._mask_kind is None
+            if alone and (call.parents is None or self._mask_kind is not None):
+                results[index] = self._run([call], model)[0]
+            elif alone:
+                results[index] = self._by_paths(call)
+            else:
+                together.append((index, call))
+        if together:
+            for (index, _), rows in zip(
+                together, self._run([call for _, call in together], model), strict=True
+            ):
+                results[index] = rows
+        return [results[index] for index in range(len(calls))]
+
+    def states(self, calls: Sequence[Call], model: Any = None) -> list[Tensor]:
+        """As `forward`, for chains on slotted rows, but the last layer's states [keep, width]."""
+        for call in calls:
+            self._check(call)
+        if len(calls) > 1 and (
+            self._mask_kind is None or max(len(call.ids) for call in calls) > _TOGETHER
+        ):
+            return [self._run([call], model, states=True)[0] for call in calls]
+        return self._run(calls, model, states=True)
+
+    def keep(self, row: int, drafted: int, nodes: Sequence[int]) -> int:
+        """Keep, of the last `drafted` ids, the path `nodes`; return how many of it stay cached.
+
+        What does not stay must be given again.
+        """
+        nodes = list(nodes)
+        if self._dropped.pop(row, 0):
+            return 0
+        if nodes != list(range(len(nodes))):
+            assert self._cache is not None  # others drop the nodes of a tree
+            ids = self._ids[row]
+            start = len(ids) - drafted
+            self._cache.keep(row, start, nodes)
+            ids[start:] = [ids[start + node] for node in nodes]
+        else:
+            self.crop(row, drafted - len(nodes))
+        return len(nodes)
+
+    def crop(self, row: int, count: int) -> None:
+        """Forget the last `count` ids of a row."""
+        ids = self._ids[row]
+        if count < 0 or count > len(ids):
+            raise ValueError(f"cannot crop {count} of {len(ids)} cached positions")
+        if row in self._targets:
+            self._targets[row].crop(count)
+        if count:
+            del ids[len(ids) - count :]
+
+    def _check(self, call: Call) -> None:
+        if not 0 < call.keep <= len(call.ids):
+            raise ValueError(
+                f"keep={call.keep} must be between 1 and the {len(call.ids)} ids given"
+            )
+        window, total = self.model.window, len(self._ids[call.row]) + len(call.ids)
+        if call.parents is not None:
+            total += max(_depths(call.parents), default=0) - len(call.parents)
+        if window is not None and total > window:
+            raise PromptError(
+                f"{total} tokens do not fit into the context window of {window} tokens of "
+                f"{self.model.name}; shorten the prompt or max_tokens"
+            )
+
+    def _reuse(self, call: Call) -> Call:
+        """Copy the beginning of a new row from the row that shares most of it."""
+        assert self._cache is not None
+        most, source = 0, -1
+        for row, ids in self._ids.items():
+            same = _common(ids, call.ids[: len(call.ids) - call.keep])
+            if same > most:
+                most, source = same, row
+        if most < _SHARED_PREFIX:
+            return call
+        self._cache.copy_slots(source, call.row, 0, most)
+        self._ids[call.row] = list(call.ids[:most])
+        return Call(call.row, call.ids[most:], call.keep, call.parents)
+
+    # -- one target per row ------------------------------------------------------------------
+
+    def _one_target(self, call: Call) -> Tensor:
+        if call.parents is not None and not _is_chain(call.parents):
+            return self._by_paths(call)
+        target = self._targets[call.row]
+        before = target.forwards
+        logits = target.forward(call.ids, call.keep)
+        self.forwards += target.forwards - before
+        self._ids[call.row].extend(call.ids)
+        return logits
+
+    def _by_paths(self, call: Call) -> Tensor:
+        """A tree without a mask for it: its paths one after the other; none stays cached."""
+        assert call.parents is not None
+        count = len(call.parents)
+        head, nodes = (
+            list(call.ids[: len(call.ids) - count]),
+            list(call.ids[len(call.ids) - count :]),
+        )
+        first = call.keep - count
+        rows: dict[int, Tensor] = {}
+        front = Call(call.row, head, max(first, 1))
+        above = self.forward([front])[0]
+        leaves = sorted(set(range(count)) - set(call.parents))
+        for leaf in leaves:
+            path = _path(call.parents, leaf)
+            logits = self.forward([Call(call.row, [nodes[i] for i in path], len(path))])[0]
+            rows.update(zip(path, logits, strict=True))
+            self.crop(call.row, len(path))
+        self._dropped[call.row] = count
+        return torch.stack([*above[len(above) - first :], *(rows[i] for i in range(count))])
+
+    # -- slotted rows ------------------------------------------------------------------------
+
+    @torch.inference_mode()
+    def _run(self, calls: Sequence[Call], model: Any, states: bool = False) -> list[Tensor]:
+        assert self._cache is not None
+        network = self.model.model if model is None else model
+        calls = list(calls)
+        order = sorted(range(len(calls)), key=lambda i: calls[i].row)
+        ordered = [calls[i] for i in order]
+        count = max(len(call.ids) for call in ordered)
+        starts = [len(self._ids[call.row]) for call in ordered]
+        device = self.model.device
+        self._cache.begin([call.row for call in ordered], starts, count, device)
+        ids = torch.tensor([[*c.ids, *([0] * (count - len(c.ids)))] for c in ordered])
+        options: dict[str, Any] = {self._argument: self._cache, "use_cache": True}
+        branching = any(c.parents is not None and not _is_chain(c.parents) for c in ordered)
+        if len(ordered) > 1 or branching:
+            positions, visible = self._layout(ordered, starts, count)
+            options["position_ids"] = positions.to(device)
+            options["attention_mask"] = self._mask(visible.to(device))
+        columns = list(range(count))
+        if self._keeps_logits and not states:
+            wanted = {at for c in ordered for at in range(len(c.ids) - c.keep, len(c.ids))}
+            columns = sorted(wanted)
+            tail = columns == list(range(count - len(columns), count))
+            options["logits_to_keep"] = (
+                len(columns) if tail else torch.tensor(columns, device=device)
+            )
+        if self.taps and model is None:
+            options["output_hidden_states"] = True
+        output = (network.base_model if states else network)(input_ids=ids.to(device), **options)
+        self.forwards += model is None
+        found = output.last_hidden_state if states else output.logits
+        place = {column: i for i, column in enumerate(columns)}
+        results: list[Tensor] = [found] * len(calls)
+        for at, (index, call) in enumerate(zip(order, ordered, strict=True)):
+            # the wanted columns of one call are consecutive, and so are their places
+            first = place[len(call.ids) - call.keep]
+            rows = found[at, first : first + call.keep]
+            results[index] = rows if states or rows.dtype == torch.float64 else rows.float()
+            self._ids[call.row].extend(call.ids)
+            if self.taps and model is None:
+                tapped = [output.hidden_states[tap][at, : len(call.ids)] for tap in self.taps]
+                self.hidden[call.row] = torch.cat(tapped, dim=-1)
+        return results
+
+    def _layout(
+        self, calls: Sequence[Call], starts: Sequence[int], count: int
+    ) -> tuple[Tensor, Tensor]:
+        """Positions [B, count], and which slots each column sees, bool [B, count, slots]."""
+        slots = max(starts) + count
+        columns = torch.arange(count)
+        begin = torch.tensor(list(starts))[:, None]
+        positions = begin + columns
+        visible = torch.arange(slots) <= positions[:, :, None]
+        for at, call in enumerate(calls):
+            size = len(call.ids)
+            if call.parents is not None and not _is_chain(call.parents):
+                first = size - len(call.parents)
+                base = starts[at] + first
+                for node, depth in enumerate(_depths(call.parents)):
+                    row = visible[at, first + node]
+                    row[base:] = False
+                    row[[base + i for i in _path(call.parents, node)]] = True
+                    positions[at, first + node] = base + depth - 1
+            # padding: any position that exists will do, nothing reads these columns
+            positions[at, size:] = positions[at, size - 1]
+        return positions, visible
+
+    def _mask(self, visible: Tensor) -> Tensor:
+        if self._mask_kind == "sdpa":
+            return visible[:, None]
+        dtype = self.model.dtype
+        mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+        return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    """The length of the common beginning."""
+    limit = min(len(left), len(right))
+    if list(left[:limit]) == list(right[:limit]):
+        return limit
+    return next(i for i in range(limit) if left[i] != right[i])
+
+
+def _is_chain(parents: Sequence[int]) -> bool:
+    return all(parent == node - 1 for node, parent in enumerate(parents))
+
+
+def _depths(parents: Sequence[int]) -> list[int]:
+    """Depth of each node, 1 for those behind the committed text."""
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    return depths
+
+
+def _path(parents: Sequence[int], node: int) -> list[int]:
+    """The nodes from the first to `node`."""
+    path = [node]
+    while parents[path[-1]] >= 0:
+        path.append(parents[path[-1]])
+    return path[::-1]

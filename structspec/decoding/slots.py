@@ -1,0 +1,181 @@
+"""`SlotCache`: keys and values of many sequences, each at its own length, in fixed slots.
+
+Owns the tensors. Row r of a layer holds position i of its sequence in slot i, so a row's length is
+one integer: forgetting tokens is a subtraction, nothing is moved, and rows that keep different
+numbers of tokens need no padding in front of them. What a rejected draft left behind lies at
+positions that no query sees before it has been overwritten, because a query at position p attends
+to slots 0..p only.
+
+Invariants
+- slots at or beyond a row's length are never read: the queries' masks end at their own positions;
+- memory is zeroed before a row is used, since 0 · NaN of an unread slot would still be NaN;
+- drafts that branch occupy the slots behind the row in node order; `keep` moves the chosen branch
+  into place, and its keys carry their rotary positions with them.
+
+Only layers of plain full attention fit here. `fits` says whether a model's are; sliding windows
+and recurrent states keep transformers' own cache (`target.Target`).
+
+Cost: a slot holds 2 · heads · width numbers per layer; writing is in place, where transformers'
+dynamic cache copies every key and value in each forward.
+
+Sibling: transformers' `StaticCache` has one length for all rows.
+
+Example::
+
+    cache = SlotCache(model.model.config)
+    cache.begin(rows=[0, 1], starts=[7, 4], count=3)     # then run the model with cache=cache
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
+
+__all__ = ["SlotCache", "fits"]
+
+_FIRST_SLOTS = 256
+
+
+def fits(model: Any) -> bool:
+    """Whether every layer of a transformers model keeps plain keys and values."""
+    if getattr(model.config, "alibi", False):
+        return False  # the distance of two tokens would be read off a mask that we do not give
+    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
+
+
+class _Layer(CacheLayerMixin):
+    """One layer's keys and values, [rows, heads, slots, width]."""
+
+    is_croppable = True
+    supports_early_init = False
+
+    def __init__(self, plan: _Plan) -> None:
+        super().__init__()
+        self._plan = plan
+        self.keys: Tensor = torch.empty(0)
+        self.values: Tensor = torch.empty(0)
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        def empty(like: Tensor) -> Tensor:
+            shape = (self._plan.rows, like.shape[1], self._plan.slots, like.shape[3])
+            return torch.zeros(shape, dtype=like.dtype, device=like.device)
+
+        self.keys, self.values = empty(key_states), empty(value_states)
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        elif self.keys.shape[0] < self._plan.rows or self.keys.shape[2] < self._plan.slots:
+            self.keys, self.values = self._grown(self.keys), self._grown(self.values)
+        return self._write(self.keys, key_states), self._write(self.values, value_states)
+
+    def _write(self, store: Tensor, new: Tensor) -> Tensor:
+        plan = self._plan
+        if plan.one is not None:
+            row, start = plan.one
+            store[row : row + 1, :, start : start + new.shape[2]] = new
+            return store[row : row + 1, :, : plan.visible]
+        store[plan.row_index[:, None], :, plan.slot_index] = new.transpose(1, 2)
+        if plan.span is not None:
+            return store[plan.span, :, : plan.visible]
+        return store[plan.row_index, :, : plan.visible]
+
+    def _grown(self, old: Tensor) -> Tensor:
+        shape = (self._plan.rows, old.shape[1], self._plan.slots, old.shape[3])
+        new = torch.zeros(shape, dtype=old.dtype, device=old.device)
+        new[: old.shape[0], :, : old.shape[2]] = old
+        return new
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self._plan.past + query_length, 0
+
+    def get_seq_length(self) -> int:
+        return self._plan.past
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+class _Plan:
+    """Where the next forward writes and what it reads; shared by all layers."""
+
+    def __init__(self) -> None:
+        self.rows = 1
+        self.slots = _FIRST_SLOTS
+        self.past = 0
+        self.visible = 0
+        self.one: tuple[int, int] | None = None
+        self.span: slice | None = None
+        self.row_index: Tensor = torch.empty(0, dtype=torch.long)
+        self.slot_index: Tensor = torch.empty(0, dtype=torch.long)
+
+
+class SlotCache(Cache):
+    """See the module. Give it to a model as its cache, after `begin`."""
+
+    def __init__(self, config: Any) -> None:
+        self._plan = _Plan()
+        count = len(DynamicCache(config=config).layers)
+        super().__init__(layers=[_Layer(self._plan) for _ in range(count)])
+
+    def begin(
+        self, rows: Sequence[int], starts: Sequence[int], count: int, device: Any = None
+    ) -> None:
+        """Prepare a forward of `count` columns on some rows.
+
+        Column j of row `rows[i]` goes to slot `starts[i] + j`. The tensors grow as needed.
+        """
+        plan = self._plan
+        plan.rows = max(plan.rows, max(rows) + 1)
+        plan.visible = max(starts) + count
+        if plan.visible > plan.slots:
+            plan.slots = max(plan.visible + _FIRST_SLOTS, plan.slots * 3 // 2)
+        plan.past = plan.visible - count
+        if len(rows) == 1:
+            plan.one, plan.span = (rows[0], starts[0]), None
+            return
+        plan.one = None
+        plan.row_index = torch.tensor(list(rows), device=device)
+        columns = torch.arange(count, device=device)
+        plan.slot_index = torch.tensor(list(starts), device=device)[:, None] + columns
+        consecutive = list(rows) == list(range(rows[0], rows[0] + len(rows)))
+        plan.span = slice(rows[0], rows[0] + len(rows)) if consecutive else None
+
+    def _stores(self) -> list[tuple[_Layer, Tensor]]:
+        layers = [layer for layer in self.layers if layer.is_initialized]
+        return [(layer, store) for layer in layers for store in (layer.keys, layer.values)]
+
+    @torch.inference_mode()
+    def copy_slots(self, source: int, target: int, first: int, last: int) -> None:
+        """Copy slots first..last-1 of one row to the same slots of another."""
+        plan = self._plan
+        plan.rows = max(plan.rows, target + 1)
+        for layer in self.layers:
+            if layer.is_initialized and layer.keys.shape[0] < plan.rows:
+                layer.keys, layer.values = layer._grown(layer.keys), layer._grown(layer.values)
+        for _, store in self._stores():
+            store[target, :, first:last] = store[source, :, first:last]
+
+    @torch.inference_mode()
+    def keep(self, row: int, start: int, nodes: Sequence[int]) -> None:
+        """Move the slots of some nodes behind slot `start` together: node i goes to place i."""
+        if list(nodes) == list(range(len(nodes))):
+            return
+        for _, store in self._stores():
+            chosen = store[row, :, [start + node for node in nodes]]
+            store[row, :, start : start + len(nodes)] = chosen
+
+    @torch.inference_mode()
+    def clear(self, row: int) -> None:
+        """Zero a row, so that no number of its last sequence is left."""
+        for _, store in self._stores():
+            if row < store.shape[0]:
+                store[row].zero_()

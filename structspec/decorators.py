@@ -1,0 +1,132 @@
+"""`structured`: a decorator that turns a function into one that a model answers.
+
+Owns the reading of a function's definition, once: its docstring is the prompt template, its return
+annotation the type of the answer, its body is never run.
+
+Cost: at definition, nothing is compiled; the first call compiles the type.
+
+Sibling: `api.generate`, which every call is.
+
+Example::
+
+    @structspec.structured(model="default")
+    def person(text: str) -> Person:
+        '''Extract the person from this text: {{ text }}'''
+
+    person("Ada Lovelace, 36")           # a Person
+    person.spec.grammar.report           # what was compiled
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any, Generic, TypeVar
+
+from structspec import api
+from structspec.api import Result
+from structspec.errors import PromptError, SchemaError
+from structspec.grammar import Grammar
+
+__all__ = ["StructuredFunction", "StructuredSpec", "structured"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class StructuredSpec:
+    """What a decorated function was read as, once, at definition."""
+
+    name: str
+    template: str
+    output_type: Any
+    options: Mapping[str, Any]
+
+    @property
+    def grammar(self) -> Grammar:
+        """The compiled return type."""
+        compile_options = {k: v for k, v in self.options.items() if k in api.COMPILE_OPTIONS}
+        return api.compiled(self.output_type, compile_options)
+
+    def prompt(self, arguments: Mapping[str, Any]) -> str:
+        """The prompt for one call: the template (Jinja) with the function's arguments."""
+        from jinja2 import StrictUndefined, TemplateError
+        from jinja2.sandbox import SandboxedEnvironment
+
+        environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+        try:
+            return environment.from_string(self.template).render(dict(arguments))
+        except TemplateError as error:
+            raise PromptError(f"the docstring of {self.name}() as a template: {error}") from error
+
+
+class StructuredFunction(Generic[T]):
+    """A decorated function: calling it returns the value, `result(...)` the whole `Result`."""
+
+    def __init__(self, function: Callable[..., Any], model: Any, spec: StructuredSpec) -> None:
+        functools.update_wrapper(self, function)
+        self.spec = spec
+        self._signature = inspect.signature(function)
+        self._model = model
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Bind to an instance, so that methods can be decorated."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> T:
+        """Generate and return the value."""
+        return self.result(*args, **kwargs).value
+
+    def result(self, *args: Any, **kwargs: Any) -> Result[T]:
+        """Generate and return the value with its text, tokens and statistics."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        prompt = self.spec.prompt(bound.arguments)
+        return api.generate(self._model, prompt, self.spec.output_type, **self.spec.options)
+
+
+def structured(model: Any = "default", **options: Any) -> Callable[[Callable[..., T]], Any]:
+    """Turn a function into one that a model answers.
+
+    The docstring is the prompt, a Jinja template over the function's arguments
+    (`{{ argument }}`); the return annotation is the type of the answer; the body is never run.
+    `model` and `options` are those of `generate`. An `async def` is answered in a worker thread.
+
+    The decorated function has `spec` (what was read: template, type, grammar) and `result(...)`.
+    Raises `SchemaError` at definition if the docstring or the return annotation is missing.
+    """
+    if callable(model) and inspect.isfunction(model):
+        raise SchemaError(
+            f"write @structspec.structured() with parentheses above {model.__name__}()"
+        )
+
+    def decorate(function: Callable[..., T]) -> Any:
+        name = function.__name__
+        template = inspect.getdoc(function)
+        if not template:
+            raise SchemaError(f"{name}() has no docstring; the docstring is the prompt template")
+        hints = typing.get_type_hints(function, include_extras=True)
+        if "return" not in hints:
+            raise SchemaError(f"{name}() has no return annotation; it is the type of the answer")
+        spec = StructuredSpec(name, template, hints["return"], dict(options))
+        wrapper: StructuredFunction[T] = StructuredFunction(function, model, spec)
+        if not inspect.iscoroutinefunction(function):
+            return wrapper
+
+        @functools.wraps(function)
+        async def answer(*args: Any, **kwargs: Any) -> T:
+            return await asyncio.to_thread(wrapper, *args, **kwargs)
+
+        async def result(*args: Any, **kwargs: Any) -> Result[T]:
+            return await asyncio.to_thread(wrapper.result, *args, **kwargs)
+
+        answer.spec = spec  # type: ignore[attr-defined]
+        answer.result = result  # type: ignore[attr-defined]
+        return answer
+
+    return decorate

@@ -1,0 +1,359 @@
+"""`ModelDraft`: a smaller model that drafts under the same grammar.
+
+Owns drafting by sampling from a model: its cache, its law q' = renormalise(mask(warp(q))), forced
+spans inside the draft (they cost no forward), and the length. Several drafts per round are
+independent samples that share what the text so far costs.
+
+Invariants
+- every sampled token comes from the row of `q` that is handed on, by the request's own noise, and
+  none is dropped because of its value: a draft ends by its length, which was fixed before it, or
+  by its own prefix (no room, an end token, a state where the draft can say nothing);
+- the length counts *free* places, those that the grammar does not force;
+- at temperature 0 the draft is greedy, hence one-hot, and holds no end token;
+- with `masked=False`, for comparison, the draft is not masked. Its first illegal token is kept as
+  its last: the target gives it no probability, so it is refused and the residual drawn there.
+  Cutting it off instead would bias the text.
+
+Cost: one forward of the draft model per free token, for all drafts of the round at once.
+
+Siblings: `early_exit.EarlyExit` runs the target's own first layers; `forced`, `lookup` and
+`combined` need no model.
+
+Papers: Leviathan et al. 2022 (arXiv 2211.17192), Chen et al. 2023 (arXiv 2302.01318).
+
+Example::
+
+    structspec.generate(target, prompt, Person, draft=ModelDraft(small), draft_count=3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structspec.decoding.rows import Call, TargetRows
+from structspec.decoding.warp import History, Sampling, draft_law
+from structspec.drafting.alignment import Alignment
+from structspec.drafting.draft import Draft, DraftBuilder, Request, single_token
+from structspec.drafting.forced import ForcedSpans
+from structspec.drafting.head import Head
+from structspec.errors import DraftError, ModelError
+from structspec.models import Model
+from structspec.verification.randomness import Purpose, sample_inverse
+
+__all__ = ["ModelDraft", "ModelDrafter"]
+
+# More legal tokens than this and gathering rows of the output matrix costs more than it saves.
+_SPARSE = 4096
+
+
+@dataclass(frozen=True)
+class ModelDraft:
+    """Drafts with `model`.
+
+    `length`: free tokens of the first draft; later ones adapt between 1 and `max_length` unless
+    `adaptive` is off. `limit`: all tokens of a draft, forced ones included. `spans`: whether
+    forced spans go in. `masked`: whether the grammar masks the draft.
+
+    Raises `DraftError` for lengths below 1, and from `begin` for a vocabulary that does not fit.
+    """
+
+    model: Model
+    length: int = 4
+    max_length: int = 8
+    adaptive: bool = True
+    limit: int = 32
+    spans: bool = True
+    masked: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("length", "max_length", "limit"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise DraftError(f"{name}={value!r} must be at least 1; draft=None drafts nothing")
+        if self.length > self.max_length:
+            object.__setattr__(self, "max_length", self.length)
+
+    def begin(self, request: Request) -> ModelDrafter:
+        """A drafter for one request, with a cache row of its own."""
+        target, draft = request.constraint.vocab, self.model.vocab
+        alignment = Alignment.of(target, draft, self.model.name)
+        if alignment.identical and target.size > self.model.logit_width:
+            raise DraftError(
+                f"{self.model.name} has {self.model.logit_width} logits for a vocabulary of "
+                f"{target.size} ids; use a draft of the target's own family"
+            )
+        rows = TargetRows(self.model)
+        return ModelDrafter(request, self, alignment, rows, rows.open())
+
+
+class ModelDrafter:
+    """Drafts for one request; made by `begin`. `shared`: the row is the target's own."""
+
+    def __init__(
+        self,
+        request: Request,
+        settings: ModelDraft,
+        alignment: Alignment,
+        rows: TargetRows,
+        row: int,
+        network: Any = None,
+        shared: bool = False,
+    ) -> None:
+        self._request = request
+        self._settings = settings
+        self._alignment = alignment
+        self._rows = rows
+        self._cache_rows = [row]
+        self._network = network
+        self._shared = shared
+        self._spans = ForcedSpans(request.constraint)
+        self._length = settings.length
+        sampling: Sampling = request.sampling or Sampling()
+        self._sampling = sampling
+        truncated = sampling.top_k is not None or sampling.top_p is not None or bool(sampling.min_p)
+        plain = not (truncated or sampling.reads_history or sampling.logit_bias)
+        whole = network if network is not None else settings.model.model
+        sparse = plain and settings.masked and alignment.identical
+        self._head = Head.of(whole) if sparse and rows.shares_cache else None
+        model = request.model
+        self._width = settings.model.logit_width if model is None else model.logit_width
+        self._free: list[list[int]] = []  # places of the free tokens of the last drafts
+        self._last: list[Draft] = []
+
+    def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
+        """One draft; see `Drafter`."""
+        return self.propose_several(state, context, left, step, 1)[0]
+
+    def propose_several(
+        self, state: int, context: Sequence[int], left: int, step: int, count: int
+    ) -> list[Draft]:
+        """`count` independent drafts behind `context`."""
+        try:
+            return self._propose(state, context, left, step, count)
+        except ModelError as error:
+            raise DraftError(f"the draft {self._settings.model.name} failed: {error}") from error
+
+    def observe(self, draft: Draft, accepted: int) -> None:
+        """Adapt the length to what was kept."""
+        if not self._settings.adaptive:
+            return
+        free = next(
+            (f for f, d in zip(self._free, self._last, strict=True) if d is draft), list[int]()
+        )
+        if not free:
+            return
+        right = sum(place < accepted for place in free)
+        if right == len(free):
+            self._length = min(self._settings.max_length, self._length + 2)
+        elif accepted in free:  # a free token was refused, not a span before it
+            self._length = max(1, (self._length + right + 1) // 2)
+
+    def close(self) -> None:
+        """Give back the cache rows."""
+        for row in self._cache_rows[1 if self._shared else 0 :]:
+            self._rows.close(row)
+        self._cache_rows = self._cache_rows[:1]
+
+    # -- one round -----------------------------------------------------------------------------
+
+    def _propose(
+        self, state: int, context: Sequence[int], left: int, step: int, count: int
+    ) -> list[Draft]:
+        limit = self._settings.limit
+        paths = [
+            _Path(
+                DraftBuilder(self._request.constraint, state, left, limit), self._uniforms(step, k)
+            )
+            for k in range(count)
+        ]
+        base = self._alignment.context(context)
+        window = self._settings.model.window
+        if window is not None and len(base) + limit > window:
+            # another tokenizer's spelling, or the window's edge: draft what fits
+            limit = max(0, window - len(base))
+            for path in paths:
+                path.builder.room = min(path.builder.room, limit)
+        first = self._rows.length(self._cache_rows[0])
+        while True:
+            for path in paths:
+                self._extend_forced(path)
+            active = [path for path in paths if not path.done]
+            if not active:
+                break
+            for path, (states, sparse) in zip(active, self._run(base, paths, active), strict=True):
+                self._sample(path, states, sparse, context)
+        if self._shared:
+            self._rows.crop(self._cache_rows[0], self._rows.length(self._cache_rows[0]) - first)
+        self._free = [path.free for path in paths]
+        self._last = [path.build(self._greedy) for path in paths]
+        return self._last
+
+    @property
+    def _greedy(self) -> bool:
+        return self._sampling.temperature == 0
+
+    def _uniforms(self, step: int, row: int) -> Any:
+        if self._greedy:
+            return None
+        return self._request.noise.uniforms(
+            self._request.number, step, Purpose.DRAFT, row, self._settings.limit
+        )
+
+    def _extend_forced(self, path: _Path) -> None:
+        """Forced spans, then decide whether the draft goes on."""
+        builder = path.builder
+        if path.done:
+            return
+        if self._settings.spans:
+            self._spans.extend(builder)
+        while builder.room and (only := single_token(builder.mask)) is not None:
+            if not builder.add(only):  # only the end is legal: the loop ends by itself
+                path.done = True
+                return
+        path.done = not builder.room or len(path.free) >= self._length
+
+    def _run(
+        self, base: list[int], paths: list[_Path], active: list[_Path]
+    ) -> list[tuple[Tensor, Tensor | None]]:
+        """Logits behind each active path, with their ids where only some were computed."""
+        if active[0].row < 0:
+            # all drafts start from one text and one forced span: they are read once
+            ids = base + self._alignment.context(active[0].builder.tokens)
+            states = self._read([(self._cache_rows[0], ids)])
+            for row, path in zip(self._forked(len(paths)), paths, strict=True):
+                path.row = row
+            return [self._logits(states[0], path) for path in active]
+        asks = [(path.row, base + self._alignment.context(path.builder.tokens)) for path in active]
+        states = self._read(asks)
+        return [self._logits(s, path) for s, path in zip(states, active, strict=True)]
+
+    def _forked(self, count: int) -> list[int]:
+        """Cache rows for `count` drafts, all holding what the first one holds."""
+        while len(self._cache_rows) < count:
+            self._cache_rows.append(self._rows.open())
+        for row in self._cache_rows[1:count]:
+            self._rows.fork(self._cache_rows[0], row)
+        return self._cache_rows[:count]
+
+    def _read(self, asks: list[tuple[int, list[int]]]) -> list[Tensor]:
+        """Bring rows to the given ids; the last state (or logits) of each."""
+        calls = []
+        for row, ids in asks:
+            known = self._rows.ids(row)
+            same = min(_common(known, ids), len(ids) - 1)
+            self._rows.crop(row, len(known) - same)
+            calls.append(Call(row, ids[same:]))
+        network = self._network
+        if self._head is not None:
+            return [rows[-1:] for rows in self._rows.states(calls, network)]
+        return [rows[-1:] for rows in self._rows.forward(calls, network)]
+
+    def _logits(self, found: Tensor, path: _Path) -> tuple[Tensor, Tensor | None]:
+        if self._head is None:
+            return self._translated(found), None
+        mask = path.builder.mask
+        allowed = int(np.bitwise_count(mask).sum())
+        if allowed > _SPARSE:
+            return self._translated(self._head.logits(found)), None
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        ids = torch.from_numpy(np.flatnonzero(bits)).to(found.device)
+        return self._head.logits(found, ids), ids
+
+    def _translated(self, logits: Tensor) -> Tensor:
+        """The draft's logits over the target's ids, as wide as the target's."""
+        if self._alignment.identical:
+            missing = self._width - logits.shape[1]
+            if missing <= 0:
+                return logits[:, : self._width]
+            return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf)
+        twins = torch.from_numpy(self._alignment.to_draft).to(logits.device)
+        known = (twins >= 0) & (twins < logits.shape[1])
+        picked = logits[:, twins.clamp(0, logits.shape[1] - 1)].masked_fill(~known, -torch.inf)
+        missing = self._width - picked.shape[1]
+        return torch.nn.functional.pad(picked, (0, missing), value=-torch.inf)
+
+    def _sample(
+        self, path: _Path, logits: Tensor, ids: Tensor | None, context: Sequence[int]
+    ) -> None:
+        """Draw the next token of a path."""
+        builder = path.builder
+        row = self._law(path, logits, ids, context)
+        if row is None:
+            path.done = True
+            return
+        if self._greedy:
+            token = int(row.argmax())
+            if not builder.add(token):  # an end token, or an illegal one of an unmasked draft
+                path.done = True
+                return
+        else:
+            place = len(builder.tokens)
+            token = sample_inverse(row.cpu().numpy(), float(path.uniforms[place]))
+            if not builder.add(token):
+                builder.end(token) or builder.refuse(token)
+            path.rows[place] = row
+        path.free.append(len(builder.tokens) - 1)
+
+    def _law(
+        self, path: _Path, logits: Tensor, ids: Tensor | None, context: Sequence[int]
+    ) -> Tensor | None:
+        """q' [V] at a path's end; None where the draft has nothing legal to say."""
+        mask = path.builder.mask
+        sampling = self._sampling
+        if ids is not None:
+            rows = draft_law(logits, None, sampling)[0]
+            row = torch.zeros(self._width, dtype=rows.dtype, device=rows.device)
+            return row.index_copy(0, ids, rows)
+        if not self._settings.masked:
+            return draft_law(logits, None, sampling, self._histories(path, context))[0]
+        if not self._alignment.identical:
+            twins = self._alignment.to_draft
+            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(twins)]
+            if not (bits.astype(bool) & (twins[: len(bits)] >= 0)).any():
+                return None
+        return draft_law(logits, mask[None], sampling, self._histories(path, context))[0]
+
+    def _histories(self, path: _Path, context: Sequence[int]) -> list[History] | None:
+        if not self._sampling.reads_history:
+            return None
+        prompt = len(self._request.prompt)
+        output = (*context[prompt:], *path.builder.tokens)
+        return [History(context[:prompt], output)]
+
+
+class _Path:
+    """One draft under construction."""
+
+    def __init__(self, builder: DraftBuilder, uniforms: Any) -> None:
+        self.builder = builder
+        self.uniforms = uniforms
+        self.rows: dict[int, Tensor] = {}  # q of the sampled places
+        self.free: list[int] = []
+        self.row = -1
+        self.done = False
+
+    def build(self, greedy: bool) -> Draft:
+        if greedy or not self.rows:
+            return self.builder.build()
+        width = next(iter(self.rows.values())).shape[0]
+        example = next(iter(self.rows.values()))
+        q = torch.zeros(
+            (len(self.builder.tokens), width), dtype=example.dtype, device=example.device
+        )
+        for place, row in self.rows.items():
+            q[place] = row
+        marks = [place not in self.rows for place in range(len(self.builder.tokens))]
+        return self.builder.build(q, marks)
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    limit = min(len(left), len(right))
+    if list(left[:limit]) == list(right[:limit]):
+        return limit
+    return next(i for i in range(limit) if left[i] != right[i])
