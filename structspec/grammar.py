@@ -20,14 +20,15 @@ from structspec.automata.tables import Network
 from structspec.errors import SchemaError
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema
 from structspec.frontends.regex import lower_regex
+from structspec.frontends.tags import lower_tags
 from structspec.frontends.types import TypeSpec, describe
 from structspec.limits import Limits
 from structspec.masks.constraint import Constraint
 from structspec.report import Report
 from structspec.vocab import Vocabulary
 
-Syntax = Literal["json_schema", "regex"]
-_SYNTAXES = ("json_schema", "regex")
+Syntax = Literal["json_schema", "regex", "structural_tag"]
+_SYNTAXES = ("json_schema", "regex", "structural_tag")
 _CHOICES = {
     "key_order": ("declared", "any"),
     "whitespace": ("flexible", "compact", "conventional"),
@@ -145,7 +146,8 @@ def compile(  # the surface's name: structspec.compile
 
     source: for `syntax="json_schema"` a schema (dict, bool or JSON text) or a type (pydantic
         model, dataclass, TypedDict, Enum, Literal, union, list, …); for `"regex"` the pattern,
-        which must match the whole text.
+        which must match the whole text; for `"structural_tag"` the classes of
+        `structspec.frontends.tags` or one of the two JSON forms (dict or text).
     key_order: object members in declared order, extra ones last; or in any order.
     whitespace: "flexible" (up to 32 blanks in each gap), "conventional" (one space after `,`
         and `:`), "compact" (none).
@@ -184,7 +186,6 @@ def compile(  # the surface's name: structspec.compile
         return Grammar(network, Report(()), limits, _Source(None, syntax))
     if dialect is not None:
         raise SchemaError("dialect is for regular expressions; see default_dialect for schemas")
-    spec = describe(source)
     options = SchemaOptions(
         key_order=key_order,
         whitespace=whitespace,
@@ -195,5 +196,9 @@ def compile(  # the surface's name: structspec.compile
         default_dialect=default_dialect,
         resources=resources,
     )
+    if syntax == "structural_tag":
+        grammar_ir, report = lower_tags(source, options)
+        return Grammar(build_network(grammar_ir, limits), report, limits, _Source(None, syntax))
+    spec = describe(source)
     grammar_ir, report = lower_schema(spec.schema, options)
     return Grammar(build_network(grammar_ir, limits), report, limits, _Source(spec, syntax))
