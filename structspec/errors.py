@@ -110,11 +110,15 @@ class BudgetExceeded(StructspecError):
 class Unsatisfiable(StructspecError):
     """No text satisfies the grammar, or none that this vocabulary can write.
 
-    `missing` holds the bytes that the language needs and no token can write, if that is why.
+    `missing` holds the bytes that the language needs and no token can write, if that is why, and
+    `missing_special` the names of special tokens that it needs and the vocabulary lacks.
     """
 
-    def __init__(self, message: str, *, missing: bytes = b"") -> None:
+    def __init__(
+        self, message: str, *, missing: bytes = b"", missing_special: tuple[str, ...] = ()
+    ) -> None:
         self.missing = missing
+        self.missing_special = missing_special
         super().__init__(message)
 
 

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -91,11 +91,24 @@ class Grammar:
         """Whether the whole text belongs to the language."""
         if not isinstance(text, str | bytes | bytearray | memoryview):
             raise TypeError(f"accepts() takes str or bytes, not {type(text).__name__}")
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else bytes(text)
+        return self.accepts_parts((text,))
+
+    def accepts_parts(self, parts: Sequence[str | bytes | ir.Special]) -> bool:
+        """Whether the parts one after another belong to the language.
+
+        Text never matches a special token, whatever it looks like; an `ir.Special` matches only
+        the special token of that name.
+        """
         automaton = self.automaton
-        if automaton.start == DEAD:
-            return False
-        state = automaton.advance(automaton.start, data)
+        state = automaton.start
+        for part in parts:
+            if state == DEAD:
+                return False
+            if isinstance(part, ir.Special):
+                state = automaton.advance_special(state, part.name)
+            else:
+                text = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+                state = automaton.advance(state, bytes(text))
         return state != DEAD and automaton.accepting(state)
 
     def bind(self, vocab: Vocabulary, *, assume_all_bytes: bool = False) -> Constraint:

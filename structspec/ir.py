@@ -1,7 +1,8 @@
 """The grammar IR: what every front end lowers to and every automaton is built from.
 
 The IR knows no source language. A `GrammarIR` is a set of named rules over frozen, hashable
-nodes; its language is a set of *byte strings*. Sharing nodes is encouraged: builders memoise by
+nodes; its language is a set of *byte strings*, in which special tokens of a vocabulary may stand
+as symbols of their own (`Special`). Sharing nodes is encouraged: builders memoise by
 identity and equality.
 
 Invariants
@@ -37,6 +38,7 @@ __all__ = [
     "Repeat",
     "Rule",
     "Sequence",
+    "Special",
     "Variant",
     "choice",
     "sequence",
@@ -55,6 +57,16 @@ class Chars:
     """One character out of inclusive, sorted, disjoint ranges of code points, as UTF-8."""
 
     ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """One special token of the vocabulary, by its name (such as "<|im_end|>").
+
+    A symbol of its own: it never equals text that looks the same, and no text matches it.
+    """
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +156,9 @@ class Members:
     maximum: int | None = None
 
 
-Node: TypeAlias = Bytes | Chars | Sequence | Choice | Repeat | Rule | Variant | Automaton | Members
+Node: TypeAlias = (
+    Bytes | Chars | Special | Sequence | Choice | Repeat | Rule | Variant | Automaton | Members
+)
 
 EPSILON = Sequence(())
 NOTHING = Choice(())

@@ -50,11 +50,12 @@ def assemble(
     loops: list[tuple[int, int]],
     members: list[BuiltMembers],
     start_nullable: bool,
+    specials: tuple[str, ...],
 ) -> Network:
     """Number all states through and flatten the rules into arrays; rule 0 is the start."""
     offsets = np.cumsum([0] + [len(rule.dfa.final) for rule in rules]).tolist()
     masks = {mask for rule in rules for edges in rule.dfa.edges for mask, _, _ in edges}
-    class_of, class_bytes, classes = _byte_classes(masks)
+    class_of, class_bytes, classes = _byte_classes(masks, len(specials))
 
     edges: list[tuple[int, int, int]] = []
     calls: list[tuple[int, int, int]] = []
@@ -125,6 +126,7 @@ def assemble(
         loop_max=loop_array[:, 1].copy(),
         members=_members_table(members, rule_of_members),
         start_nullable=start_nullable,
+        specials=specials,
     )
 
 
@@ -161,11 +163,14 @@ def _members_table(built: list[BuiltMembers], offset_of: dict[int, int]) -> Memb
 
 
 def _byte_classes(
-    masks: set[ByteMask],
+    masks: set[ByteMask], n_specials: int
 ) -> tuple[NDArray[np.uint8], tuple[bytes, ...], dict[ByteMask, list[int]]]:
-    """The coarsest partition of the byte values that respects every mask."""
+    """The coarsest partition of the byte values that respects every mask.
+
+    Every special token is a class of its own, behind those of the bytes and without bytes.
+    """
     parts = [ALL_BYTES]
-    for mask in sorted(masks):
+    for mask in sorted({mask & ALL_BYTES for mask in masks}):
         refined = []
         for part in parts:
             inside = part & mask
@@ -180,6 +185,8 @@ def _byte_classes(
         members = bytes(b for b in range(256) if part >> b & 1)
         class_bytes.append(members)
         class_of[list(members)] = index
+    parts += [1 << 256 + i for i in range(n_specials)]
+    class_bytes += [b""] * n_specials
     classes = {m: [i for i, part in enumerate(parts) if part & m] for m in masks}
     return class_of, tuple(class_bytes), classes
 

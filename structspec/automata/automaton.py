@@ -105,6 +105,12 @@ class Automaton:
                     return int(result), int(consumed)
                 self.recover(int(result))
 
+    def advance_special(self, state: int, name: str) -> int:
+        """The state after a special token, or `DEAD`."""
+        if name not in self.network.specials:
+            return DEAD
+        return self.step(state, self.network.special_class(self.network.specials.index(name)))
+
     def step(self, state: int, byte_class: int) -> int:
         """The state after one byte of a class, or `DEAD`."""
         return self.call(step, state, byte_class)

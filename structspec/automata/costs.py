@@ -19,6 +19,7 @@ breadth-first search per member over the key states that lead to it.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,18 +93,26 @@ class Costs:
     unit: str
 
 
-def solve_costs(network: Network, enabled: NDArray[np.bool_], trie: TokenTrie | None) -> Costs:
+def solve_costs(
+    network: Network,
+    enabled: NDArray[np.bool_],
+    trie: TokenTrie | None,
+    specials: Container[str] | None = None,
+) -> Costs:
     """Costs with the bytes of `enabled` (bool[256]); in tokens if a trie is given, else in bytes.
 
+    specials: the names of the special tokens that can be written; None for all. Each costs one.
     With a trie every enabled byte must be a token of its own.
     """
     class_enabled = np.zeros(network.n_classes, np.bool_)
-    sample = np.zeros(network.n_classes, np.uint8)
+    sample = np.full(network.n_classes, -1, np.int32)  # a writable byte of the class
     for index, members in enumerate(network.class_bytes):
         writable = [b for b in members if enabled[b]]
         if writable:
             class_enabled[index] = True
             sample[index] = writable[0]
+    for index, name in enumerate(network.specials):
+        class_enabled[network.special_class(index)] = specials is None or name in specials
     n = network
     m = n.members
     slots = int(m.start[-1])
@@ -215,10 +224,12 @@ def _sweep(  # type: ignore[no-untyped-def]
                 elif via[q] <= -2:
                     c = -2 - via[q]
                     best = min(best, rule[call_rule[c]] + base[call_target[c]])
+                elif via[q] >= 0 and sample[edge_class[via[q]]] < 0:  # a special token
+                    best = min(best, 1 + base[edge_target[via[q]]])
                 elif via[q] >= 0:
                     node = 0
                     here = q
-                    while via[here] >= 0:
+                    while via[here] >= 0 and sample[edge_class[via[here]]] >= 0:
                         e = via[here]
                         node = child_along(trie_byte, trie_skip, node, sample[edge_class[e]])
                         if node < 0:

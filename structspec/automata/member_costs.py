@@ -285,10 +285,16 @@ def key_tokens(  # type: ignore[no-untyped-def]
             continue
         k = reach_member[index]
         here = index
+        e = reach_via[here]
+        if sample[edge_class[e]] < 0:  # a special token
+            cost[index] = 1 + cost[_find_member(reach_start, reach_member, edge_target[e], k)]
+            continue
         node = 0
         best = UNREACHABLE
         while reach_bytes[here] > 0:
             e = reach_via[here]
+            if sample[edge_class[e]] < 0:
+                break
             node = child_along(trie_byte, trie_skip, node, sample[edge_class[e]])
             if node < 0:
                 break

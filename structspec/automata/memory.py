@@ -112,6 +112,7 @@ class Slot(IntEnum):
     MEMBERS_REPEATABLE = 81
     MEMBER_ORDER = 82
     MEMBER_TABLE = 83
+    SPECIALS = 84
 
 
 class Count(IntEnum):

@@ -83,6 +83,7 @@ class _Builder:
         self._loops: list[tuple[int, int]] = []
         self._members: list[BuiltMembers] = []
         self._states = 0
+        self._specials: dict[str, int] = {}
 
     def build(self) -> Network:
         self._find_nullable_rules()
@@ -95,7 +96,9 @@ class _Builder:
             self._built[index] = rule
             self._states += len(rule.dfa.final)
         rules = [rule for rule in self._built if rule is not None]
-        return assemble(rules, self._loops, self._members, self.nullable(start))
+        return assemble(
+            rules, self._loops, self._members, self.nullable(start), tuple(self._specials)
+        )
 
     # -- RuleTable -------------------------------------------------------------------------
 
@@ -117,6 +120,9 @@ class _Builder:
 
     def body(self, name: str) -> ir.Node:
         return self._grammar.rules[name]
+
+    def special(self, name: str) -> int:
+        return self._specials.setdefault(name, len(self._specials))
 
     def nullable(self, node: ir.Node) -> bool:
         if isinstance(node, ir.Rule):
@@ -151,7 +157,7 @@ class _Builder:
     def _is_nullable(self, node: ir.Node) -> bool:
         if isinstance(node, ir.Bytes):
             return not node.value
-        if isinstance(node, ir.Chars):
+        if isinstance(node, ir.Chars | ir.Special):
             return False
         if isinstance(node, ir.Sequence):
             return all(self._is_nullable(item) for item in node.items)
@@ -183,6 +189,8 @@ class _Builder:
             return found
         if isinstance(node, ir.Bytes):
             weight = len(node.value)
+        elif isinstance(node, ir.Special):
+            weight = 1
         elif isinstance(node, ir.Chars):
             weight = len(node.ranges) + 3 * sum(hi > 0x7F for _, hi in node.ranges)
         elif isinstance(node, ir.Sequence | ir.Choice):
@@ -313,7 +321,7 @@ class _Builder:
         seen: set[tuple[int, frozenset[str]]] = set()
         while stack:
             node, path = stack.pop()
-            if isinstance(node, ir.Bytes | ir.Chars) or (id(node), path) in seen:
+            if isinstance(node, ir.Bytes | ir.Chars | ir.Special) or (id(node), path) in seen:
                 continue
             seen.add((id(node), path))
             if isinstance(node, ir.Sequence | ir.Choice):

@@ -16,7 +16,7 @@ from typing import Protocol
 from structspec import ir
 from structspec.automata.utf8 import utf8_sequences
 
-#: A set of byte values: bit b stands for byte b.
+#: A set of byte values: bit b stands for byte b, bit 256 + i for special token i of the grammar.
 ByteMask = int
 
 ALL_BYTES: ByteMask = (1 << 256) - 1
@@ -71,6 +71,9 @@ class RuleTable(Protocol):
     def nullable(self, node: ir.Node) -> bool:
         """Whether the empty string belongs to the node's language."""
 
+    def special(self, name: str) -> int:
+        """The number of a special token of the grammar."""
+
     def inlined(self, name: str) -> bool:
         """Whether references to the rule are replaced by its body."""
 
@@ -105,6 +108,8 @@ class FragmentBuilder:
             self._literal(node.value, start, end, variant)
         elif isinstance(node, ir.Chars):
             self._chars(node, start, end, variant)
+        elif isinstance(node, ir.Special):
+            nfa.edges[start].append((1 << 256 + self._rules.special(node.name), end, variant))
         elif isinstance(node, ir.Sequence):
             here = start
             for index, item in enumerate(node.items):

@@ -23,7 +23,8 @@ COUNT, MEMBER, REST = 0, 1, 2
 class Network:
     """Flat arrays; S states, E byte edges, one row per rule, loop or members list.
 
-    class_of: uint8[256], the byte class of every byte; `class_bytes[c]` its bytes.
+    class_of: uint8[256], the byte class of every byte; `class_bytes[c]` its bytes. Special token i
+    of `specials` (names) has the class `special_class(i)`, behind those of bytes, without bytes.
     edge_start[S + 1], edge_class[E], edge_target[E], edge_primary[E]: sorted by class per state.
     call_*: call edges per state; call_rule, call_target, call_tail (1: nothing is pushed).
     op_*: operation edges per state; op_first / op_second are the targets (−1: none).
@@ -59,11 +60,16 @@ class Network:
     loop_max: IntArray
     members: MembersTable
     start_nullable: bool
+    specials: tuple[str, ...] = ()
 
     @property
     def n_classes(self) -> int:
-        """How many byte classes there are."""
+        """How many classes of bytes and special tokens there are."""
         return len(self.class_bytes)
+
+    def special_class(self, index: int) -> int:
+        """The class of special token `index`."""
+        return len(self.class_bytes) - len(self.specials) + index
 
     @property
     def n_rules(self) -> int:

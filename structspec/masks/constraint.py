@@ -67,7 +67,16 @@ class Constraint:
         if self._covered and not assume_all_bytes:
             terminal = (np.diff(vocab.trie.token_offset) > 0).astype(np.uint8)
             trie = TokenTrie(vocab.trie.byte.copy(), vocab.trie.skip.copy(), terminal)
-        self._costs = solve_costs(network, enabled, trie)
+        self._costs = solve_costs(network, enabled, trie, vocab.special)
+        self._specials = np.array(
+            [
+                (vocab.special[name], network.special_class(index))
+                for index, name in enumerate(network.specials)
+                if name in vocab.special
+            ],
+            np.int32,
+        ).reshape(-1, 2)
+        self._special_ids = frozenset(self._specials[:, 0].tolist())
         if self._costs.rule[0] >= UNREACHABLE and not network.start_nullable:
             raise _unsatisfiable(network, vocab)
         self._bulk = int(vocab.size >= _BULK_VOCABULARY)
@@ -125,6 +134,8 @@ class Constraint:
             writable = [b for b in members if self._enabled[b]]
             if len(writable) <= 1:
                 single[index] = writable[0] if writable else NONE
+        single[self._specials[:, 1]] = SEVERAL  # never the only *byte*
+        memory.put(Slot.SPECIALS, self._specials.ravel())
         memory.put(Slot.CLASS_BYTE, single)
 
     def _automaton(self) -> Automaton:
@@ -145,7 +156,8 @@ class Constraint:
         """The state after a token.
 
         Raises `TokenRejected` if the state does not allow it; `state` stays usable. An end token
-        in an accepting state leads to a state that is complete and allows nothing more.
+        in an accepting state leads to a state that is complete and allows nothing more; elsewhere
+        it is a special token like others, if the grammar names it.
         """
         if state == END:
             raise TokenRejected(token, state, (), "the text has ended")
@@ -155,19 +167,20 @@ class Constraint:
     def _advance(self, state: int, token: int) -> int:
         automaton, vocab = self._automaton(), self.vocab
         config = self._cache.configuration(state)
-        if token in vocab.eos_ids:  # before the range: end tokens may lie behind the tokens
-            if automaton.accepting(config):
-                return END
+        if token in vocab.eos_ids and automaton.accepting(config):
+            return END
+        incomplete = token in vocab.eos_ids and token not in self._special_ids
+        if incomplete:  # before the range: end tokens may lie behind the tokens
             raise TokenRejected(token, state, self._some_allowed(state), "the text is incomplete")
-        if not 0 <= token < len(vocab.tokens):
+        if not 0 <= token < len(vocab.tokens) and token not in self._special_ids:
             raise TokenRejected(token, state, self._some_allowed(state), "no such token")
         following = DEAD
-        if vocab.tokens[token]:
+        if token in self._special_ids or vocab.tokens[token]:
             following = automaton.call(advance_token, config, token)
         if following != DEAD and not self._covered and self._search(following) >= UNREACHABLE:
             following = DEAD
         if following == DEAD:
-            shown = vocab.tokens[token]
+            shown = None if token in self._special_ids else vocab.tokens[token]
             raise TokenRejected(
                 token, state, self._some_allowed(state), repr(shown) if shown else "no text"
             )
@@ -374,14 +387,30 @@ def _unsatisfiable(network: Network, vocab: Vocabulary) -> Unsatisfiable:
     automaton = Automaton(network, byte_costs(network))
     if automaton.start == DEAD:
         return Unsatisfiable("no text satisfies the grammar: its language is empty")
-    config, needed = automaton.start, bytearray()
-    while automaton.cost(config) and len(needed) < 1 << 16:
+    config, needed, special, steps = automaton.start, bytearray(), [], 0
+    while automaton.cost(config) and steps < 1 << 16:
+        steps += 1
         for byte in range(256):
             following = automaton.advance(config, bytes((byte,)))
             if following != DEAD and automaton.cost(following) < automaton.cost(config):
                 needed.append(byte)
                 config = following
                 break
+        else:
+            for name in network.specials:
+                following = automaton.advance_special(config, name)
+                if following != DEAD and automaton.cost(following) < automaton.cost(config):
+                    special.append(name)
+                    config = following
+                    break
+    lacking = tuple(dict.fromkeys(name for name in special if name not in vocab.special))
+    if lacking:
+        shown = ", ".join(map(repr, lacking))
+        return Unsatisfiable(
+            f"this vocabulary cannot write any text of the grammar: it has no special token "
+            f"{shown}, which even the shortest text needs; use another tokenizer or grammar",
+            missing_special=lacking,
+        )
     missing = bytes(sorted(set(needed) - vocab.written_bytes))
     if missing:
         shown = ", ".join(f"{b:02X}" + (f" ({chr(b)!r})" if 32 < b < 127 else "") for b in missing)

@@ -6,7 +6,8 @@ whole vocabulary is allowed; where every ordinary character leads to the same co
 others are walked. A walk takes one table look-up per trie node and skips refused subtrees.
 
 Rows are uint32[ceil(V / 32)], bit `i % 32` of word `i // 32` is token i. End tokens are set by the
-caller. Sibling: `constraint`, which caches rows. The idea of slices that need no walk is
+caller; special tokens that the grammar names (SPECIALS: pairs of id and class) take one step each.
+Sibling: `constraint`, which caches rows. The idea of slices that need no walk is
 llguidance's "slicer"; here it is derived from the automaton instead of the grammar.
 """
 
@@ -25,6 +26,7 @@ _EDGE_PRIMARY = int(Slot.EDGE_PRIMARY)
 _TRIE_BYTE, _REST_BYTE = int(Slot.TRIE_BYTE), int(Slot.REST_BYTE)
 _PLAIN_UPTO, _PROBES, _CLASS_BYTE = int(Slot.PLAIN_UPTO), int(Slot.PROBES), int(Slot.CLASS_BYTE)
 _TOKEN_START, _TOKEN_BYTES = int(Slot.TOKEN_START), int(Slot.TOKEN_BYTES)
+_SPECIALS = int(Slot.SPECIALS)
 _STACK, _CLASSES = int(Slot.STACK), int(Count.CLASSES)
 
 #: Values of CLASS_BYTE for classes that hold several writable bytes, or none. (Not −1: byte + 1 is
@@ -43,6 +45,23 @@ def fill_row(header, config, limit, bulk, row):  # type: ignore[no-untyped-def]
     `row` must be zero. `bulk`: 1 if PLAIN_UPTO and the REST trie may be used. Returns the
     largest cost that an allowed token leads to, or a negative code (then the row is unusable).
     """
+    worst = _fill_text(header, config, limit, bulk, row)
+    specials, cost = i32(header, _SPECIALS), i32(header, _CONFIG_COST)
+    for i in range(0, len(specials), 2):
+        if worst < 0:
+            break
+        following = step(header, config, specials[i + 1])
+        if following < 0:
+            return following
+        if following != DEAD and cost[following] <= limit:
+            worst = max(worst, cost[following])
+            row[specials[i] >> 5] |= 1 << (specials[i] & 31)
+    return worst
+
+
+@njit(cache=True)
+def _fill_text(header, config, limit, bulk, row):  # type: ignore[no-untyped-def]
+    """`fill_row` for the tokens that write text."""
     if bulk:
         following = uniform(header, config, 0)
         if following < 0:
@@ -199,9 +218,18 @@ def uniform(header, config, patient):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def advance_token(header, config, token):  # type: ignore[no-untyped-def]
-    """The configuration after a token's bytes: a number, `DEAD`, or a negative code."""
+    """The configuration after a token: a number, `DEAD`, or a negative code.
+
+    Tokens without text lead nowhere, except special tokens that the grammar names.
+    """
     start, data = i32(header, _TOKEN_START), u8(header, _TOKEN_BYTES)
     classes = i32(header, _CLASS_OF)
+    if token + 1 >= len(start) or start[token] == start[token + 1]:
+        specials = i32(header, _SPECIALS)
+        for i in range(0, len(specials), 2):
+            if specials[i] == token:
+                return step(header, config, specials[i + 1])
+        return DEAD
     for i in range(start[token], start[token + 1]):
         config = step(header, config, classes[data[i]])
         if config <= DEAD:

@@ -35,7 +35,7 @@ def prune(rules: dict[str, ir.Node], start: str) -> ir.GrammarIR:
 
 def _productive(node: ir.Node, good: set[str], name: str = "") -> bool:
     """Whether `node` generates some text, given the rules known to; adds `name` if it does."""
-    if isinstance(node, ir.Bytes):
+    if isinstance(node, ir.Bytes | ir.Special):
         result = True
     elif isinstance(node, ir.Chars):
         result = bool(node.ranges)
