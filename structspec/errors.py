@@ -15,6 +15,8 @@
     ├── VocabularyError        a tokenizer whose bytes cannot be read, or ids out of range
     ├── ModelError             a model that cannot be loaded or that returned nonsense
     ├── DraftError             a draft that cannot be used with this target
+    ├── ToolError              a tool that cannot be offered, or a choice of tools that is none
+    ├── ToolCallError          a text that is no reply in the call format (also ValueError)
     └── MissingExtra           an optional package is not installed (also ImportError)
 
 Every message names the place (JSON pointer or position), the value and the limit where there is
@@ -36,6 +38,8 @@ __all__ = [
     "StructspecError",
     "TokenBudgetError",
     "TokenRejected",
+    "ToolCallError",
+    "ToolError",
     "Unsatisfiable",
     "UnsupportedFeature",
     "ValueRejected",
@@ -196,6 +200,28 @@ class ModelError(StructspecError):
 
 class DraftError(StructspecError, ValueError):
     """A draft that cannot be used with this target."""
+
+
+class ToolError(StructspecError, ValueError):
+    """A tool whose name, signature or schema cannot be offered to a model; `name` is its name."""
+
+    def __init__(self, message: str, *, name: str | None = None) -> None:
+        self.name = name
+        super().__init__(message)
+
+
+class ToolCallError(StructspecError, ValueError):
+    """A text that is not a reply in the model's call format, or a call that breaks its schema.
+
+    `position` counts characters from the start of `text`, a special token as one.
+    """
+
+    def __init__(self, message: str, *, text: str = "", position: int = 0) -> None:
+        self.text = text
+        self.position = position
+        shown = text[position : position + 30]
+        where = f"at character {position} ({shown!r}): " if text else ""
+        super().__init__(where + message)
 
 
 class MissingExtra(StructspecError, ImportError):

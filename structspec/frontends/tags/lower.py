@@ -21,6 +21,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -57,6 +58,8 @@ class _Lowering:
         self.options = options
         self.rules: dict[str, ir.Node] = {}
         self.entries: list[Entry] = []
+        self._schemas: dict[int, tuple[spec.JSONSchema, ir.Node]] = {}
+        self._included: dict[int, tuple[ir.GrammarIR, ir.Node]] = {}
         self._grammars = 0
         self._names = 0
 
@@ -71,8 +74,8 @@ class _Lowering:
                 return node
             case spec.AnyText():
                 return self._any_text(content, (), place)
-            case spec.JSONSchema(schema):
-                return self._schema(schema, place)
+            case spec.JSONSchema():
+                return self._schema(content, place)
             case spec.Regex(pattern, dialect):
                 return self._regex(pattern, dialect, place)
             case spec.Embedded():
@@ -255,11 +258,20 @@ class _Lowering:
         some = ir.sequence((tag, more))
         return some if content.at_least_one else ir.Choice((ir.EPSILON, some))
 
-    def _schema(self, schema: Any, place: str) -> ir.Node:
+    def _schema(self, content: spec.JSONSchema, place: str) -> ir.Node:
+        known = self._schemas.get(id(content))
+        if known is not None:  # the same object again: the same rule
+            return known[1]
         place += "/json_schema"
-        grammar, report = self._at(place, lambda: lower_schema(_plain(schema), self.options))
+        options = replace(self.options, **(content.options or {}))
+        if content.resources:
+            resources = {**(options.resources or {}), **content.resources}
+            options = replace(options, resources=resources)
+        grammar, report = self._at(place, lambda: lower_schema(_plain(content.schema), options))
         self.entries += (Entry(place + e.pointer, e.keyword, e.status, e.note) for e in report)
-        return self._include(grammar)
+        node = self._include(grammar)
+        self._schemas[id(content)] = (content, node)
+        return node
 
     def _regex(self, pattern: str, dialect: Any, place: str) -> ir.Node:
         return self._shared(self._at(f"{place}/pattern", lambda: lower_regex(pattern, dialect)))
@@ -267,7 +279,10 @@ class _Lowering:
     def _embedded(self, content: spec.Embedded, place: str) -> ir.Node:
         source = content.source
         if isinstance(source, ir.GrammarIR):
-            return self._include(source)
+            included = self._included.get(id(source))
+            if included is None:
+                included = self._included[id(source)] = (source, self._include(source))
+            return included[1]
         if content.syntax not in ("lark", "gbnf"):
             raise SchemaError(f"syntax={content.syntax!r} is not lark or gbnf", pointer=place)
         try:

@@ -13,6 +13,7 @@ Example::
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -66,9 +67,15 @@ class AnyText:
 
 @dataclass(frozen=True)
 class JSONSchema:
-    """A JSON value that a schema (or type) allows, spelled under the policies of the compile."""
+    """A JSON value that a schema (or type) allows, spelled under the policies of the compile.
+
+    `resources` are further documents that its references may name, as for `compile`; `options`
+    are policies (fields of `SchemaOptions`) that hold for this schema instead of the compile's.
+    """
 
     schema: Any
+    resources: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
