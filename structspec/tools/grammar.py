@@ -7,7 +7,7 @@ Owns the meaning of `tool_choice`, `parallel` and reasoning for all formats alik
     none       text without calls
     a name     one call of that tool
 
-Reasoning, where the format has it, stands before all of it. The reader (`reader.read_reply`) accepts
+Reasoning, where the format has it, stands before all of it. The reader accepts (`reader.read_reply`)
 whatever is allowed here; under flexible whitespace and any spelling and key order it accepts nothing
 else.
 
@@ -35,6 +35,7 @@ from structspec.frontends import tags
 from structspec.frontends.jsonschema import SchemaOptions
 from structspec.grammar import Grammar
 from structspec.grammar import compile as compile_grammar
+from structspec.tools.definition import Tool
 from structspec.tools.layout import (
     Arguments,
     CallFormat,
@@ -47,7 +48,6 @@ from structspec.tools.layout import (
     PythonCall,
 )
 from structspec.tools.pythonic import call_grammar
-from structspec.tools.tool import Tool
 from structspec.tools.toolset import ToolSet
 from structspec.vocab import Vocabulary
 
@@ -251,10 +251,18 @@ class _Builder:
     def _calls(self, first: Sequence[Sequence[tags.Content]]) -> tuple[tags.Content, ...]:
         """The calls, the first one as given, with brackets and what follows."""
         array = self.form.array
-        opening, between, closing = (), tuple(self._fixed(self.form.between)), ()
+        opening: tuple[tags.Content, ...] = ()
+        between = tuple(self._fixed(self.form.between))
+        closing: tuple[tags.Content, ...] = ()
         if array is not None:
-            texts = ("[", ",", "]") if self.flexible else (
-                array.opening, array.between, array.closing,
+            texts = (
+                ("[", ",", "]")
+                if self.flexible
+                else (
+                    array.opening,
+                    array.between,
+                    array.closing,
+                )
             )
             opening, between, closing = ((tags.ConstString(text),) for text in texts)
         one = tags.Or(tuple(tags.Sequence(tuple(pieces)) for pieces in first))
@@ -316,9 +324,7 @@ class _Builder:
 _POLICIES = frozenset(SchemaOptions.__dataclass_fields__)
 
 
-def _call_object(
-    piece: CallObject, tool: Tool, widened: Mapping[str, Any]
-) -> tags.JSONSchema:
+def _call_object(piece: CallObject, tool: Tool, widened: Mapping[str, Any]) -> tags.JSONSchema:
     uri = f"urn:structspec:tool:{tool.name}"
     members: dict[str, Any] = {
         piece.name_key: {"const": tool.name},
@@ -326,10 +332,10 @@ def _call_object(
     }
     if piece.id_key is not None:
         members[piece.id_key] = {"type": "string", "pattern": piece.id_pattern}
-    required = [key for key in piece.keys() if key != piece.id_key or piece.id_required]
+    required = [key for key in piece.in_order() if key != piece.id_key or piece.id_required]
     schema = {
         "type": "object",
-        "properties": {key: members[key] for key in piece.keys()},
+        "properties": {key: members[key] for key in piece.in_order()},
         "required": required,
         "additionalProperties": False,
     }

@@ -76,7 +76,7 @@ class CallObject:
     id_required: bool = False
     id_first: bool = False
 
-    def keys(self) -> tuple[str, ...]:
+    def in_order(self) -> tuple[str, ...]:
         """The keys in the order in which they are written."""
         keys = (self.name_key, self.arguments_key)
         if self.id_key is None:

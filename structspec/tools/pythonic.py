@@ -9,7 +9,7 @@ Limits: see `formats.pythonic`.
 Example::
 
     >>> from structspec.frontends.jsonschema import SchemaOptions
-    >>> from structspec.tools.tool import Tool
+    >>> from structspec.tools.definition import Tool
     >>> parameters = {"type": "object", "properties": {"x": {"type": "boolean"}}}
     >>> grammar = call_grammar(Tool("f", parameters=parameters), SchemaOptions())
     >>> grammar.start
@@ -36,7 +36,7 @@ from structspec.frontends.jsonschema.normal import Normaliser
 from structspec.frontends.jsonschema.objects import ObjectShape
 from structspec.frontends.jsonschema.places import Atlas
 from structspec.frontends.jsonschema.productive import prune
-from structspec.tools.tool import Tool
+from structspec.tools.definition import Tool
 
 __all__ = ["call_grammar", "literal_value", "python_text"]
 

@@ -4,7 +4,7 @@ Invariants: names are unique; the order is kept, and with it the order in prompt
 
 Example::
 
-    >>> from structspec.tools.tool import tool
+    >>> from structspec.tools.definition import tool
     >>> @tool
     ... def now() -> str:
     ...     '''The time.'''
@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Any
 
 from structspec.errors import ToolError
-from structspec.tools.tool import Tool
+from structspec.tools.definition import Tool
 
 __all__ = ["ToolSet"]
 
@@ -58,7 +58,9 @@ class ToolSet(Sequence[Tool]):
         return cls(tools)
 
     @classmethod
-    def from_openai(cls, tools: Iterable[Mapping[str, Any]], *, strict: bool | None = None) -> ToolSet:
+    def from_openai(
+        cls, tools: Iterable[Mapping[str, Any]], *, strict: bool | None = None
+    ) -> ToolSet:
         """From the `tools` of an OpenAI request."""
         return cls([Tool.from_openai(entry, strict=strict) for entry in tools])
 
@@ -131,5 +133,6 @@ def _tool(entry: Any) -> Tool:
     if callable(entry):
         return Tool.from_function(entry)
     raise ToolError(
-        f"a {type(entry).__name__} is no tool; pass functions, Tools, OpenAI-form dicts or MCP tools"
+        f"a {type(entry).__name__} is no tool; pass functions, Tools, dicts in OpenAI's form, or "
+        "tools of an MCP server"
     )

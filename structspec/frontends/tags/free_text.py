@@ -85,8 +85,8 @@ def free_text(
     _check(patterns)
     trie = _build(patterns)
     size = len(trie.goto)
-    late = [item for item in patterns if not item.early] or [m for m in markers if not m.early]
-    phased = accepts == "after one" or bool(late)
+    late = any(not p.early for p in patterns) or any(not m.early for m in markers)
+    phased = accepts == "after one" or late
     phases = 2 if phased else 1
     done = phases * size
     edges: list[tuple[tuple[ir.Node, int], ...]] = []

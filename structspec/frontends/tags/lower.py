@@ -164,7 +164,9 @@ class _Lowering:
         early = not content.at_least_one
         if closing is not None:
             patterns += [Pattern(e, ir.EPSILON, "end", early) for e in _texts(ends)]
-            markers += [Marker(self._mark(e, place), "end", early) for e in ends if not isinstance(e, str)]
+            markers += [
+                Marker(self._mark(e, place), "end", early) for e in ends if not isinstance(e, str)
+            ]
         if content.text_first:
             accepts = "never" if closes else "after one" if content.at_least_one else "always"
             if stop and content.at_least_one:

@@ -45,8 +45,11 @@ __all__ = ["Tool", "closed_schema", "tool"]
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 # Keywords beside which closing a record could cut what the schema allows elsewhere.
 _OPEN_BESIDE = frozenset(
-    "additionalProperties unevaluatedProperties patternProperties $ref $dynamicRef $recursiveRef "
-    "allOf anyOf oneOf not if then else dependentSchemas dependencies propertyNames".split()
+    {
+        *("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames"),
+        *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
+        *("if", "then", "else", "dependentSchemas", "dependencies"),
+    }
 )
 
 
@@ -99,7 +102,7 @@ class Tool:
 
         Raises ToolError for parameters that cannot be passed by name or have no JSON Schema.
         """
-        label = name or getattr(function, "__name__", "")
+        label = str(name or getattr(function, "__name__", ""))
         documented = describe_docstring(inspect.getdoc(function))
         model = _arguments_model(function, label, documented.arguments)
         try:
