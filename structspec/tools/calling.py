@@ -1,8 +1,8 @@
 """`call_tools`: let a model answer a conversation with calls of tools, in its own format.
 
 Owns one request from messages to validated calls: the format is recognised, the grammar of a reply
-compiled (the most recent ones are kept), the reply decoded under it and read back. With strict tools
-a broken call cannot be written, so reading it back never fails.
+compiled (the most recent ones are kept), the reply decoded under it and read back. With strict
+tools a broken call cannot be written, so reading it back never fails.
 
 Sibling: `streaming` gives the same reply piece by piece.
 

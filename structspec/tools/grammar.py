@@ -7,9 +7,8 @@ Owns the meaning of `tool_choice`, `parallel` and reasoning for all formats alik
     none       text without calls
     a name     one call of that tool
 
-Reasoning, where the format has it, stands before all of it. The reader accepts (`reader.read_reply`)
-whatever is allowed here; under flexible whitespace and any spelling and key order it accepts nothing
-else.
+Reasoning, where the format has it, stands before all of it. `reader.read_reply` reads whatever is
+allowed here; under flexible whitespace and any spelling and key order it reads nothing else.
 
 Cost: one embedded grammar per tool, however often the tool may be called.
 
