@@ -28,6 +28,8 @@ from structspec.errors import (
     StructspecError,
     TokenBudgetError,
     TokenRejected,
+    ToolCallError,
+    ToolError,
     Unsatisfiable,
     UnsupportedFeature,
     ValueRejected,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from structspec.masks.constraint import Constraint
     from structspec.models import Model, load
     from structspec.report import Report
+    from structspec.tools import ToolCall, ToolSet, call_tools, stream_tools, tool
     from structspec.vocab import Vocabulary
 
 __version__ = "0.1.0"
@@ -66,16 +69,23 @@ __all__ = [
     "StructspecError",
     "TokenBudgetError",
     "TokenRejected",
+    "ToolCall",
+    "ToolCallError",
+    "ToolError",
+    "ToolSet",
     "Unsatisfiable",
     "UnsupportedFeature",
     "ValueRejected",
     "Vocabulary",
     "VocabularyError",
+    "call_tools",
     "compile",
     "generate",
     "load",
     "stream",
+    "stream_tools",
     "structured",
+    "tool",
 ]
 
 # Loaded when first used: numba and torch take time to import, and many users need only errors,
@@ -87,12 +97,17 @@ _HOMES = {
     "Report": "structspec.report",
     "Result": "structspec.api",
     "Sampling": "structspec.decoding.warp",
+    "ToolCall": "structspec.tools",
+    "ToolSet": "structspec.tools",
     "Vocabulary": "structspec.vocab",
+    "call_tools": "structspec.tools",
     "compile": "structspec.grammar",
     "generate": "structspec.api",
     "load": "structspec.models",
     "stream": "structspec.api",
     "structured": "structspec.decorators",
+    "stream_tools": "structspec.tools",
+    "tool": "structspec.tools",
 }
 
 

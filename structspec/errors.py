@@ -17,6 +17,8 @@
     ├── ModelError             a model that cannot be loaded or that returned nonsense
     ├── DraftError             a draft that cannot be used with this target
     ├── KernelError            tensors that a numeric kernel cannot take (also ValueError)
+    ├── ToolError              a tool that cannot be offered, or a choice of tools that is none
+    ├── ToolCallError          a text that is no reply in the call format (also ValueError)
     └── MissingExtra           an optional package is not installed (also ImportError)
 
 Every message names the place (JSON pointer or position), the value and the limit where there is
@@ -40,6 +42,8 @@ __all__ = [
     "StructspecError",
     "TokenBudgetError",
     "TokenRejected",
+    "ToolCallError",
+    "ToolError",
     "Unsatisfiable",
     "UnsupportedFeature",
     "ValueRejected",
@@ -261,6 +265,28 @@ class DraftError(StructspecError, ValueError):
 
 class KernelError(StructspecError, ValueError):
     """Tensors whose dtype, shape, device or size a numeric kernel does not take."""
+
+
+class ToolError(StructspecError, ValueError):
+    """A tool whose name, signature or schema cannot be offered to a model; `name` is its name."""
+
+    def __init__(self, message: str, *, name: str | None = None) -> None:
+        self.name = name
+        super().__init__(message)
+
+
+class ToolCallError(StructspecError, ValueError):
+    """A text that is not a reply in the model's call format, or a call that breaks its schema.
+
+    `position` counts characters from the start of `text`, a special token as one.
+    """
+
+    def __init__(self, message: str, *, text: str = "", position: int = 0) -> None:
+        self.text = text
+        self.position = position
+        shown = text[position : position + 30]
+        where = f"at character {position} ({shown!r}): " if text else ""
+        super().__init__(where + message)
 
 
 class MissingExtra(StructspecError, ImportError):

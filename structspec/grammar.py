@@ -20,14 +20,15 @@ from structspec.automata.tables import Network
 from structspec.errors import SchemaError
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema
 from structspec.frontends.regex import Dialect, lower_regex
+from structspec.frontends.tags import lower_tags
 from structspec.frontends.types import TypeSpec, describe
 from structspec.limits import Limits
 from structspec.masks.constraint import Constraint
 from structspec.report import Report
 from structspec.vocab import Vocabulary
 
-Syntax = Literal["json_schema", "regex", "lark", "gbnf"]
-_SYNTAXES = ("json_schema", "regex", "lark", "gbnf")
+Syntax = Literal["json_schema", "regex", "lark", "gbnf", "structural_tag"]
+_SYNTAXES = ("json_schema", "regex", "lark", "gbnf", "structural_tag")
 #: The start rule of grammars that name none.
 _STARTS = {"lark": "start", "gbnf": "root"}
 _CHOICES = {
@@ -186,7 +187,9 @@ def compile(  # the surface's name: structspec.compile
 
     source: for `syntax="json_schema"` a schema (dict, bool or JSON text) or a type (pydantic
         model, dataclass, TypedDict, Enum, Literal, union, list, …); for `"regex"` the pattern,
-        which must match the whole text; for `"lark"` and `"gbnf"` the text of the grammar.
+        which must match the whole text; for `"lark"` and `"gbnf"` the text of the grammar;
+        for `"structural_tag"` the classes of `structspec.frontends.tags` or one of the two JSON
+        forms (dict or text).
     key_order: object members in declared order, extra ones last; or in any order.
     whitespace: "flexible" (up to 32 blanks in each gap), "conventional" (one space after `,`
         and `:`), "compact" (none).
@@ -236,6 +239,8 @@ def compile(  # the surface's name: structspec.compile
     if syntax == "json_schema":
         spec = describe(source)
         grammar_ir, report = lower_schema(spec.schema, options, limits)
+    elif syntax == "structural_tag":
+        grammar_ir, report = lower_tags(source, options)
     else:
         if not isinstance(source, str):
             raise SchemaError(
