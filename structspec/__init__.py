@@ -20,6 +20,7 @@ from structspec.errors import (
     BatchError,
     BudgetExceeded,
     DraftError,
+    KernelError,
     MissingExtra,
     ModelError,
     PromptError,
@@ -56,6 +57,7 @@ __all__ = [
     "Constraint",
     "DraftError",
     "Grammar",
+    "KernelError",
     "Limits",
     "MissingExtra",
     "Model",
@@ -105,8 +107,8 @@ _HOMES = {
     "generate": "structspec.api",
     "load": "structspec.models",
     "stream": "structspec.api",
-    "structured": "structspec.decorators",
     "stream_tools": "structspec.tools",
+    "structured": "structspec.decorators",
     "tool": "structspec.tools",
 }
 
