@@ -16,10 +16,8 @@ from structspec.automata.encode import (
     AUTOMATON,
     BYTES,
     CHARS,
-    CHOICE,
     MEMBERS,
     REPEAT,
-    RULE,
     SEQUENCE,
     SPECIAL,
 )
@@ -76,7 +74,7 @@ def analyse(kind, first, last, low, high, child, accepting):  # type: ignore[no-
         while depth >= 0:
             i = stack[depth]
             what = kind[i]
-            leaf = what == BYTES or what == CHARS or what == SPECIAL or what == MEMBERS
+            leaf = what in (BYTES, CHARS, SPECIAL, MEMBERS)
             if not leaf and place[depth] < last[i]:
                 k = child[place[depth]]
                 place[depth] += 1
@@ -89,7 +87,7 @@ def analyse(kind, first, last, low, high, child, accepting):  # type: ignore[no-
                     weight[k] = MOST_WEIGHT
                     obstacles[i] |= RECURSIVE
                 continue
-            total = np.int64(weight[i])
+            total = int(weight[i])
             if what == BYTES:
                 total = last[i] - first[i]
             elif what == CHARS:

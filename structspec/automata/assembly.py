@@ -1,4 +1,4 @@
-"""From determinised states to one `Network`: merged byte classes, tail calls, call ranks, members."""
+"""From determinised states to one `Network`: byte classes, tail calls, call ranks, members."""
 
 from __future__ import annotations
 
@@ -136,9 +136,7 @@ def _members_table(program: Program, lists: IntArray, roots: IntArray) -> Member
     )
 
 
-def _ranks(
-    entries: IntArray, call_start: IntArray, call_rule: IntArray, n_states: int
-) -> IntArray:
+def _ranks(entries: IntArray, call_start: IntArray, call_rule: IntArray, n_states: int) -> IntArray:
     """Order of the rules' entry states along calls that consume nothing."""
     starts = entries.tolist()
     callees = [call_rule[call_start[e] : call_start[e + 1]].tolist() for e in starts]

@@ -216,7 +216,7 @@ class Automaton:
             Slot.MEMBER_TOTAL: c.member_total,
         }
         for slot, array in arrays.items():
-            self.memory.put(slot, array.astype(np.int32))
+            self.memory.put(slot, np.asarray(array, np.int32))
 
     def _reset(self) -> None:
         memory, n = self.memory, self.network

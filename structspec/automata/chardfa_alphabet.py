@@ -44,6 +44,10 @@ class Budget:
         return Meter(self)
 
 
+# Elements of sets that one operation may touch: about a second.
+_MOST_WORK = 20_000_000
+
+
 class Meter:
     """Checks one `Budget` from inside long loops."""
 
@@ -51,6 +55,13 @@ class Meter:
         self._budget = budget
         self._end = time.perf_counter() + budget.seconds
         self._calls = 0
+        self._work = 0
+
+    def work(self, amount: int) -> None:
+        """Count elements that set operations touch: many in few calls of `check` take long."""
+        self._work += amount
+        if self._work > _MOST_WORK:
+            raise BudgetExceeded("steps", _MOST_WORK, self._work)
 
     def check(self, states: int) -> None:
         """Raise `BudgetExceeded` if there are too many states or the time is up."""

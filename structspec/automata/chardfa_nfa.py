@@ -67,6 +67,7 @@ def determinise(nfa: CharNfa, start: int, end: int, meter: Meter) -> Table:
                     if target not in seen:
                         seen.add(target)
                         stack.append(target)
+            meter.work(5 * len(seen))
             found = frozenset(s for s in seen if nfa.edges[s] is not None or s == end)
             closures[state] = found
         return found
@@ -90,7 +91,9 @@ def determinise(nfa: CharNfa, start: int, end: int, meter: Meter) -> Table:
         for state in subset:
             edge = nfa.edges[state]
             if edge is not None:
-                targets.setdefault(edge[0], []).append(closure(edge[1]))
+                one = closure(edge[1])
+                meter.work(len(one))
+                targets.setdefault(edge[0], []).append(one)
         row = table.rows[source]
         if len(targets) == 1:
             ((label, sets),) = targets.items()

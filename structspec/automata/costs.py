@@ -36,6 +36,7 @@ from structspec.automata.member_costs import (
     reachable_members,
     sort_optional,
 )
+from structspec.automata.memory import ZERO, wide
 from structspec.automata.tables import (
     COUNT,
     LOOP_BODY,
@@ -115,7 +116,7 @@ def solve_costs(
         class_enabled[network.special_class(index)] = specials is None or name in specials
     n = network
     m = n.members
-    slots = int(m.start[-1])
+    slots = wide(m.start[-1])
     reach = reachable_members(
         n.n_states, n.edge_start, n.edge_class, n.edge_target, n.op_start, n.op_kind,
         n.op_argument, n.kind, n.data, m.start, class_enabled,
@@ -126,8 +127,8 @@ def solve_costs(
     rule = np.full(n.n_rules, UNREACHABLE, np.int32)
     copy = np.full(len(n.loop_min), UNREACHABLE, np.int32)
     cells = np.where(m.any_order == 1, 0, (m.levels.astype(np.int64) + 1) * np.diff(m.start))
-    if int(cells.sum()) > _MOST_CELLS:
-        raise BudgetExceeded("states", _MOST_CELLS, int(cells.sum()))
+    if wide(cells.sum()) > _MOST_CELLS:
+        raise BudgetExceeded("states", _MOST_CELLS, wide(cells.sum()))
     table = np.zeros(m.n_lists + 1, np.int32)
     table[1:] = np.cumsum(cells)
     shape = (
@@ -136,15 +137,17 @@ def solve_costs(
         np.zeros(slots, np.int32),  # next required
         np.full(slots, -1, np.int32),  # order
         table,
-        np.full(int(table[-1]), UNREACHABLE, np.int32),  # rest
-        np.full(int(table[-1]), UNREACHABLE, np.int32),  # total
+        np.full(wide(table[-1]), UNREACHABLE, np.int32),  # rest
+        np.full(wide(table[-1]), UNREACHABLE, np.int32),  # total
     )
+    # The types that the run-time memory has: one version of each kernel is compiled.
+    required, repeatable = m.required.astype(np.int32), m.repeatable.astype(np.int32)
     no_bytes = np.zeros(0, np.uint8)
     no_nodes = np.zeros(0, np.int32)
     common = (
         n.edge_start, n.edge_class, n.edge_target, n.call_start, n.call_rule, n.call_target,
         n.op_start, n.op_kind, n.final, n.kind, n.data, n.rule_entry, n.rule_kind, n.rule_data,
-        n.loop_min, n.loop_max, m.start, m.required, m.repeatable, m.value_state, m.key_state,
+        n.loop_min, n.loop_max, m.start, required, repeatable, m.value_state, m.key_state,
         m.separator_state, m.any_order, m.minimum, m.maximum, m.levels, m.first_repeatable,
         class_enabled, sample, reach_start, reach_member,
     )  # fmt: skip
@@ -227,11 +230,11 @@ def _sweep(  # type: ignore[no-untyped-def]
                 elif via[q] >= 0 and sample[edge_class[via[q]]] < 0:  # a special token
                     best = min(best, 1 + base[edge_target[via[q]]])
                 elif via[q] >= 0:
-                    node = 0
+                    node = ZERO
                     here = q
                     while via[here] >= 0 and sample[edge_class[via[here]]] >= 0:
                         e = via[here]
-                        node = child_along(trie_byte, trie_skip, node, sample[edge_class[e]])
+                        node = child_along(trie_byte, trie_skip, node, wide(sample[edge_class[e]]))
                         if node < 0:
                             break
                         here = edge_target[e]
@@ -243,7 +246,7 @@ def _sweep(  # type: ignore[no-untyped-def]
                 base[q] = best
                 changed = True
         for m in range(len(key_state)):
-            begin, last = members_start[m], members_start[m + 1] - 1
+            begin, last = wide(members_start[m]), wide(members_start[m + 1]) - 1
             for k in range(begin, last):
                 value = base[value_state[k]]
                 if value < member_value[k]:
@@ -297,23 +300,25 @@ def _sweep(  # type: ignore[no-untyped-def]
                     new = min(infinite, one * max(1, loop_min[loop]))
             else:
                 m = rule_data[r]
-                begin, last = members_start[m], members_start[m + 1] - 1
+                begin, last = wide(members_start[m]), wide(members_start[m + 1]) - 1
                 if any_order[m]:
                     rest, last_extra, room = owed_members(
                         begin, last, required, repeatable, member_key, member_value,
-                        member_order, minimum[m], maximum[m], nothing, 0,
+                        member_order, wide(minimum[m]), wide(maximum[m]), nothing, ZERO,
                     )  # fmt: skip
                     if rest < infinite:
                         for i in range(reach_start[entry], reach_start[entry + 1]):
-                            k = begin + reach_member[i]
+                            k = begin + wide(reach_member[i])
                             after = owed_after(
                                 k, rest, last_extra, room, required, member_key, member_value
                             )
                             new = min(new, reach_cost[i] + member_value[k] + after)
                     else:
-                        alone = only_member(begin, last, required, minimum[m], maximum[m])
+                        alone = only_member(
+                            begin, last, required, wide(minimum[m]), wide(maximum[m])
+                        )
                         for i in range(reach_start[entry], reach_start[entry + 1]):
-                            k = begin + reach_member[i]
+                            k = begin + wide(reach_member[i])
                             if alone in (-1, k):
                                 new = min(new, reach_cost[i] + member_value[k])
                 else:

@@ -56,8 +56,9 @@ class Program:
 
     kind[N]; first[N], last[N]: the children, for BYTES the text in `text`, for CHARS the part of
     `char_mask`, `char_suffix` (a byte set and the suffix that follows, 0: none).
-    low[N], high[N]: REPEAT the bounds (high −1: none); CHARS: low is the weight; SPECIAL the number of the token; AUTOMATON
-    the part of `accepting`; MEMBERS: low is the number in `lists`, high is 1 if it may be empty.
+    low[N], high[N]: REPEAT the bounds (high −1: none); CHARS: low is the weight; SPECIAL: low is
+    the number of the token; AUTOMATON: the part of `accepting`; MEMBERS: low is the number in
+    `lists`, high is 1 if it may be empty.
     size[N]: states of an AUTOMATON. source, target: per child, the states that an AUTOMATON's
     label connects. The children of MEMBERS: the separator, then key and value of each member.
     suffix_mask, suffix_next: chains of byte sets; suffix 0 is the empty one.

@@ -1,4 +1,4 @@
-"""Thompson automata of all rules of a grammar: the step between a `Program` and determinised states.
+"""Thompson automata of all rules of a grammar: between a `Program` and determinised states.
 
 This module decides what becomes a rule of the network, what is copied into its callers and what is
 counted. States have byte edges, edges that call a rule, operations (on the register of the running
@@ -30,6 +30,7 @@ from structspec.automata.encode import (
     SEQUENCE,
     SPECIAL,
 )
+from structspec.automata.memory import MINUS_ONE, ONE, ZERO, inner, wide
 from structspec.automata.tables import (
     COUNT,
     LOOP_BODY,
@@ -41,17 +42,18 @@ from structspec.automata.tables import (
 )
 
 #: Types of edges.
-EMPTY, BYTE, CALL, OPERATION = 0, 1, 2, 3
+EMPTY, BYTE, CALL, OPERATION = ZERO, ONE, ONE + ONE, ONE + ONE + ONE
 # Shared entries unfold: so many are written out at most.
 _MOST_STEPS = 30_000_000
 #: Results: fine; more states, or more steps, than allowed; more copies than can be counted.
 FINE, TOO_LARGE, TOO_SLOW, TOO_MANY_COPIES = 0, 1, 2, 3
 
 
-@njit(cache=True)
+@inner
 def _grown(array):  # type: ignore[no-untyped-def]
     larger = np.zeros(2 * len(array), np.int32)
-    larger[: len(array)] = array
+    for i in range(len(array)):  # assigning a slice takes seconds to compile
+        larger[i] = array[i]
     return larger
 
 
@@ -66,15 +68,16 @@ def fragments(  # type: ignore[no-untyped-def]
     inline: a rule up to this weight is copied into its callers; expand: a counted repeat up to this
     weight is written out.
 
-    Returns (code, head, empty, marks, edges, ops, rules, loops, lists, values):
+    Returns (code, lengths, head, empty, marks, edges, ops, rules, loops, lists, values); lengths
+    are the S, E, O, R, L, M and V that are in use:
     head[S], empty[S]: the first edge, and the first empty edge, of each state (−1: none);
     marks[S, 4]: kind and data of the state as in `Network`, whether its rule is done there, whether
     it must stay apart from states that only look the same;
     edges[E, 4]: type, label, target, next edge. The label of a byte edge is 2 · byte set (−1 − i
     for special token i) + 1 if only another spelling takes it; of a call the rule; else −1;
     ops[O, 4]: kind, argument, targets (−1: none); the label of an operation edge is its number;
-    rules[R, 3]: start state, kind, data; loops[L, 2]: bounds; lists[M, 3]: the entry, key and
-    separator state; values: the state where each member's value begins, list by list.
+    rules[R, 4]: start state, kind, data, entry; loops[L, 2]: bounds; lists[M, 3]: the entry, key
+    and separator state; values[V]: the state where each member's value begins, list by list.
     """
     n = len(kind)
     S = 4096
@@ -93,24 +96,24 @@ def fragments(  # type: ignore[no-untyped-def]
     value_list = np.full(n, -1, np.int32)
     suffix_end = np.full(len(suffix_mask), -1, np.int32)
     suffix_state = np.zeros(len(suffix_mask), np.int32)
-    n_states, n_edges, n_ops, n_loops, n_lists, n_values = 0, 0, 0, 0, 0, 0
-    n_rules, n_steps = 1, 0
+    n_states, n_edges, n_ops, n_loops, n_lists, n_values = ZERO, ZERO, ZERO, ZERO, ZERO, ZERO
+    n_rules, n_steps = ONE, 0
     rule_of[0] = 0
     code = FINE
     r = 0
     while r < n_rules and code == FINE:
-        entry = np.int64(rules[r, 3])
+        entry = wide(rules[r, 3])
         body = entry
         if kind[entry] == RULE:
-            body = np.int64(child[first[entry]])
+            body = wide(child[first[entry]])
         is_members = kind[body] == MEMBERS
         is_loop = kind[entry] == REPEAT
         # Parts of a rule are written one after another, each with the marks of its states.
         n_parts = 2 if is_members else 1
         mark_kind, mark_data = PLAIN, -1
-        n_tasks = 0
+        n_tasks = ZERO
         part = 0
-        key, separator, value_end, final = -1, -1, -1, -1
+        key, separator, value_end, final = MINUS_ONE, MINUS_ONE, MINUS_ONE, MINUS_ONE
         while part < n_parts and code == FINE:
             if part == 0:
                 first_new = n_states
@@ -152,9 +155,9 @@ def fragments(  # type: ignore[no-untyped-def]
                     ops[n_ops, 1] = n_lists
                     ops[n_ops, 2] = final
                     ops[n_ops, 3] = separator
-                    n_edges = _edge(edges, n_edges, head, value_end, OPERATION, n_ops, -1)
+                    n_edges = _edge(edges, n_edges, head, value_end, OPERATION, n_ops, MINUS_ONE)
                     n_ops += 1
-                    n_tasks = 1
+                    n_tasks = ONE
                     tasks[0, 0] = child[first[body]]
                     tasks[0, 1] = separator
                     tasks[0, 2] = key
@@ -195,7 +198,7 @@ def fragments(  # type: ignore[no-untyped-def]
                         ops[n_ops, 3] = -1
                         if n_edges == len(edges):
                             edges = _grown_rows(edges)
-                        n_edges = _edge(edges, n_edges, head, accept, OPERATION, n_ops, -1)
+                        n_edges = _edge(edges, n_edges, head, accept, OPERATION, n_ops, MINUS_ONE)
                         n_ops += 1
                 elif is_loop:
                     start, end = first_new, first_new + 1
@@ -214,16 +217,16 @@ def fragments(  # type: ignore[no-untyped-def]
                     ops[n_ops, 1] = n_loops
                     ops[n_ops, 2] = final
                     ops[n_ops, 3] = start
-                    n_edges = _edge(edges, n_edges, head, end, OPERATION, n_ops, -1)
+                    n_edges = _edge(edges, n_edges, head, end, OPERATION, n_ops, MINUS_ONE)
                     n_ops += 1
                     n_loops += 1
-                    n_tasks = 1
+                    n_tasks = ONE
                     tasks[0, 0] = item
                     tasks[0, 1] = start
                     tasks[0, 2] = end
                     tasks[0, 3] = 0
                 else:
-                    n_tasks = 1
+                    n_tasks = ONE
                     tasks[0, 0] = body
                     tasks[0, 1] = first_new
                     tasks[0, 2] = final
@@ -249,23 +252,23 @@ def fragments(  # type: ignore[no-untyped-def]
                     code = TOO_LARGE
                     break
                 n_tasks -= 1
-                node = np.int64(tasks[n_tasks, 0])
-                start, end = np.int64(tasks[n_tasks, 1]), np.int64(tasks[n_tasks, 2])
-                flags = np.int64(tasks[n_tasks, 3])
+                node = wide(tasks[n_tasks, 0])
+                start, end = wide(tasks[n_tasks, 1]), wide(tasks[n_tasks, 2])
+                flags = wide(tasks[n_tasks, 3])
                 variant = flags & 1
                 what = kind[node]
-                begin, stop = np.int64(first[node]), np.int64(last[node])
-                called = np.int64(-1)
-                copies = np.int64(0)
+                begin, stop = wide(first[node]), wide(last[node])
+                called = -1
+                copies = 0
                 if what == REPEAT:
-                    copies = np.int64(high[node]) if high[node] >= 0 else np.int64(low[node] + 1)
-                    heavy = max(1, np.int64(weight[child[begin]])) * copies > expand
+                    copies = wide(high[node]) if high[node] >= 0 else wide(low[node] + 1)
+                    heavy = max(1, wide(weight[child[begin]])) * copies > expand
                     counted = high[node] >= 0 or low[node] > 1
                     if counted and copies > 1 and heavy and not flags & 2:
                         called = node
                         copies = 0
                 # Room for all that one entry may add.
-                room = max(stop - begin, max(copies, np.int64(size[node]))) + 8
+                room = max(stop - begin, max(copies, wide(size[node]))) + 8
                 if what == CHARS:
                     room = 4 * room
                 n_steps += 1
@@ -284,7 +287,7 @@ def fragments(  # type: ignore[no-untyped-def]
                 before = n_states
                 if what == BYTES:
                     if begin == stop:
-                        n_edges = _edge(edges, n_edges, empty, start, EMPTY, -1, end)
+                        n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, end)
                     here = start
                     for k in range(begin, stop):
                         there = end
@@ -292,16 +295,16 @@ def fragments(  # type: ignore[no-untyped-def]
                             there = n_states
                             n_states += 1
                         n_edges = _edge(
-                            edges, n_edges, head, here, BYTE, 2 * np.int64(text[k]) + variant, there
+                            edges, n_edges, head, here, BYTE, 2 * wide(text[k]) + variant, there
                         )
                         variant = 0
                         here = there
                 elif what == CHARS:
                     for k in range(begin, stop):
                         rest = end
-                        s = np.int64(char_suffix[k])
+                        s = wide(char_suffix[k])
                         if s:
-                            rest = np.int64(suffix_state[s])
+                            rest = wide(suffix_state[s])
                             fresh = suffix_end[s] != end
                             if fresh:
                                 rest = n_states
@@ -310,25 +313,25 @@ def fragments(  # type: ignore[no-untyped-def]
                                 suffix_end[s] = end
                                 suffix_state[s] = at
                                 n_states = max(n_states, at + 1)
-                                label = 2 * np.int64(suffix_mask[s])
-                                s = np.int64(suffix_next[s])
+                                label = 2 * wide(suffix_mask[s])
+                                s = wide(suffix_next[s])
                                 there = end
                                 fresh = False
                                 if s:
-                                    there = np.int64(suffix_state[s])
+                                    there = wide(suffix_state[s])
                                     fresh = suffix_end[s] != end
                                     if fresh:
                                         there = n_states
                                 n_edges = _edge(edges, n_edges, head, at, BYTE, label, there)
                                 at = there
-                        label = 2 * np.int64(char_mask[k]) + variant
+                        label = 2 * wide(char_mask[k]) + variant
                         n_edges = _edge(edges, n_edges, head, start, BYTE, label, rest)
                 elif what == SPECIAL:
-                    label = 2 * (-1 - np.int64(low[node])) + variant
+                    label = 2 * (-1 - wide(low[node])) + variant
                     n_edges = _edge(edges, n_edges, head, start, BYTE, label, end)
                 elif what == SEQUENCE:
                     if begin == stop:
-                        n_edges = _edge(edges, n_edges, empty, start, EMPTY, -1, end)
+                        n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, end)
                     here = start
                     for k in range(begin, stop):
                         there = end
@@ -346,7 +349,7 @@ def fragments(  # type: ignore[no-untyped-def]
                 elif what == AUTOMATON:
                     zero = n_states
                     n_states += size[node]
-                    n_edges = _edge(edges, n_edges, empty, start, EMPTY, -1, zero)
+                    n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, zero)
                     for k in range(begin, stop):
                         keep = flags if source[k] == 0 else flags & ~1
                         _task(tasks, n_tasks, child[k], zero + source[k], zero + target[k], keep)
@@ -355,7 +358,7 @@ def fragments(  # type: ignore[no-untyped-def]
                         if n_edges == len(edges):
                             edges = _grown_rows(edges)
                         n_edges = _edge(
-                            edges, n_edges, empty, zero + accepting[k], EMPTY, -1, end
+                            edges, n_edges, empty, zero + accepting[k], EMPTY, MINUS_ONE, end
                         )
                 elif what == REPEAT:
                     if called < 0:
@@ -372,21 +375,21 @@ def fragments(  # type: ignore[no-untyped-def]
                             # instead of two, or nested repeats would double the states each time.
                             loop, done = n_states, n_states + 1
                             n_states += 2
-                            n_edges = _edge(edges, n_edges, empty, here, EMPTY, -1, loop)
+                            n_edges = _edge(edges, n_edges, empty, here, EMPTY, MINUS_ONE, loop)
                             _task(tasks, n_tasks, item, loop, done, flags)
                             n_tasks += 1
-                            n_edges = _edge(edges, n_edges, empty, done, EMPTY, -1, loop)
-                            n_edges = _edge(edges, n_edges, empty, done, EMPTY, -1, end)
+                            n_edges = _edge(edges, n_edges, empty, done, EMPTY, MINUS_ONE, loop)
+                            n_edges = _edge(edges, n_edges, empty, done, EMPTY, MINUS_ONE, end)
                             if low[node] == 0:
-                                n_edges = _edge(edges, n_edges, empty, loop, EMPTY, -1, end)
+                                n_edges = _edge(edges, n_edges, empty, loop, EMPTY, MINUS_ONE, end)
                         else:
-                            n_edges = _edge(edges, n_edges, empty, here, EMPTY, -1, end)
+                            n_edges = _edge(edges, n_edges, empty, here, EMPTY, MINUS_ONE, end)
                             for _ in range(high[node] - low[node]):
                                 _task(tasks, n_tasks, item, here, n_states, flags)
                                 n_tasks += 1
                                 here = n_states
                                 n_states += 1
-                                n_edges = _edge(edges, n_edges, empty, here, EMPTY, -1, end)
+                                n_edges = _edge(edges, n_edges, empty, here, EMPTY, MINUS_ONE, end)
                 elif what == RULE:
                     # Other spellings are rarely taken: a call keeps their states out of callers.
                     light = weight[node] <= inline and not flags & 1
@@ -404,30 +407,25 @@ def fragments(  # type: ignore[no-untyped-def]
                     # Called rules never match the empty string (pops happen only after a byte), so
                     # the empty string is an empty edge beside the call.
                     if nullable[called]:
-                        n_edges = _edge(edges, n_edges, empty, start, EMPTY, -1, end)
+                        n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, end)
                     if rule_of[called] < 0:
                         rule_of[called] = n_rules
                         if n_rules == len(rules):
                             rules = _grown_rows(rules)
                         rules[n_rules, 3] = called
                         n_rules += 1
-                    n_edges = _edge(
-                        edges, n_edges, head, start, CALL, np.int64(rule_of[called]), end
-                    )
+                    n_edges = _edge(edges, n_edges, head, start, CALL, wide(rule_of[called]), end)
                 for s in range(before, n_states):
                     marks[s, 0] = mark_kind
                     marks[s, 1] = mark_data
         r += 1
     if n_states > most_states:
         code = TOO_LARGE
-    return (
-        code, head[:n_states].copy(), empty[:n_states].copy(), marks[:n_states].copy(),
-        edges[:n_edges].copy(), ops[:n_ops].copy(), rules[:n_rules, :3].copy(),
-        loops[:n_loops].copy(), lists[:n_lists].copy(), values[:n_values].copy(),
-    )  # fmt: skip
+    lengths = (n_states, n_edges, n_ops, n_rules, n_loops, n_lists, n_values)
+    return code, lengths, head, empty, marks, edges, ops, rules, loops, lists, values
 
 
-@njit(cache=True)
+@inner
 def _edge(edges, n_edges, head, state, kind, label, target):  # type: ignore[no-untyped-def]
     """Append an edge to the list of `state`; returns the new number of edges."""
     edges[n_edges, 0] = kind
@@ -438,7 +436,7 @@ def _edge(edges, n_edges, head, state, kind, label, target):  # type: ignore[no-
     return n_edges + 1
 
 
-@njit(cache=True)
+@inner
 def _task(tasks, n, node, start, end, flags):  # type: ignore[no-untyped-def]
     tasks[n, 0] = node
     tasks[n, 1] = start
@@ -446,18 +444,22 @@ def _task(tasks, n, node, start, end, flags):  # type: ignore[no-untyped-def]
     tasks[n, 3] = flags
 
 
-@njit(cache=True)
+@inner
 def _grown_rows(array):  # type: ignore[no-untyped-def]
-    larger = np.zeros((2 * len(array), array.shape[1]), np.int32)
-    larger[: len(array)] = array
+    n, width = array.shape
+    larger = np.zeros((2 * n, width), np.int32)
+    for i in range(n):
+        for j in range(width):
+            larger[i, j] = array[i, j]
     return larger
 
 
-@njit(cache=True)
+@inner
 def _more_states(head, empty, marks):  # type: ignore[no-untyped-def]
     n = len(head)
     more_head = np.full(2 * n, -1, np.int32)
     more_empty = np.full(2 * n, -1, np.int32)
-    more_head[:n] = head
-    more_empty[:n] = empty
+    for i in range(n):
+        more_head[i] = head[i]
+        more_empty[i] = empty[i]
     return more_head, more_empty, _grown_rows(marks)

@@ -17,25 +17,29 @@ from __future__ import annotations
 
 from numba import njit
 
-from structspec.automata.memory import GROW, Count, Slot, i32, u32
+from structspec.automata.memory import GROW, Count, Slot, i32, inner, slot, u32, wide
 
-_COUNT = int(Slot.COUNT)
+_COUNT = slot(Slot.COUNT)
 _FRAMES, _SETS, _SET_ITEMS = int(Count.FRAMES), int(Count.SETS), int(Count.SET_ITEMS)
 _CONFIGS, _CONFIG_ITEMS = int(Count.CONFIGS), int(Count.CONFIG_ITEMS)
 _BITS, _BITS_WORDS = int(Count.BITS), int(Count.BITS_WORDS)
-_FRAME_RETURN, _FRAME_REGISTER = int(Slot.FRAME_RETURN), int(Slot.FRAME_REGISTER)
-_FRAME_PARENTS, _FRAME_COST = int(Slot.FRAME_PARENTS), int(Slot.FRAME_COST)
-_FRAME_HASH, _SET_START, _SET_POOL = int(Slot.FRAME_HASH), int(Slot.SET_START), int(Slot.SET_ITEMS)
-_SET_HASH, _CONFIG_START = int(Slot.SET_HASH), int(Slot.CONFIG_START)
-_CONFIG_POOL, _CONFIG_ACCEPTS = int(Slot.CONFIG_ITEMS), int(Slot.CONFIG_ACCEPTS)
-_CONFIG_COST, _CONFIG_HASH = int(Slot.CONFIG_COST), int(Slot.CONFIG_HASH)
-_BITS_POOL, _BITS_HASH = int(Slot.BITS), int(Slot.BITS_HASH)
-_SCRATCH_B = int(Slot.SCRATCH_B)
+_FRAME_RETURN, _FRAME_REGISTER = slot(Slot.FRAME_RETURN), slot(Slot.FRAME_REGISTER)
+_FRAME_PARENTS, _FRAME_COST = slot(Slot.FRAME_PARENTS), slot(Slot.FRAME_COST)
+_FRAME_HASH, _SET_START, _SET_POOL = (
+    slot(Slot.FRAME_HASH),
+    slot(Slot.SET_START),
+    slot(Slot.SET_ITEMS),
+)
+_SET_HASH, _CONFIG_START = slot(Slot.SET_HASH), slot(Slot.CONFIG_START)
+_CONFIG_POOL, _CONFIG_ACCEPTS = slot(Slot.CONFIG_ITEMS), slot(Slot.CONFIG_ACCEPTS)
+_CONFIG_COST, _CONFIG_HASH = slot(Slot.CONFIG_COST), slot(Slot.CONFIG_HASH)
+_BITS_POOL, _BITS_HASH = slot(Slot.BITS), slot(Slot.BITS_HASH)
+_SCRATCH_B = slot(Slot.SCRATCH_B)
 
 
-@njit(cache=True)
+@inner
 def _mix(h, x):  # type: ignore[no-untyped-def]
-    h = (h ^ (x & 0xFFFFFFFF)) * 0x9E3779B1
+    h = (h ^ (wide(x) & 0xFFFFFFFF)) * 0x9E3779B1
     return (h ^ (h >> 15)) & 0x7FFFFFFFFFFF
 
 
@@ -47,12 +51,12 @@ def intern_frame(header, state, register, parents, cost):  # type: ignore[no-unt
     size = len(table) - 1
     i = _mix(_mix(_mix(17, state), register), parents) & size
     while table[i] > 0:
-        f = table[i] - 1
+        f = wide(table[i]) - 1
         if returns[f] == state and registers[f] == register and parent[f] == parents:
             return f
         i = (i + 1) & size
     count = i32(header, _COUNT)
-    f = count[_FRAMES]
+    f = wide(count[_FRAMES])
     if f >= len(returns):
         return GROW
     returns[f] = state
@@ -73,10 +77,10 @@ def intern_set(header, items, n):  # type: ignore[no-untyped-def]
     size = len(table) - 1
     h = 29
     for k in range(n):
-        h = _mix(h, items[k])
+        h = _mix(h, wide(items[k]))
     i = h & size
     while table[i] > 0:
-        s = table[i] - 1
+        s = wide(table[i]) - 1
         if start[s + 1] - start[s] == n:
             equal = True
             for k in range(n):
@@ -87,7 +91,7 @@ def intern_set(header, items, n):  # type: ignore[no-untyped-def]
                 return s
         i = (i + 1) & size
     count = i32(header, _COUNT)
-    s, used = count[_SETS], count[_SET_ITEMS]
+    s, used = wide(count[_SETS]), wide(count[_SET_ITEMS])
     if s + 2 > len(start) - 1 or used + n > len(pool):
         return GROW
     for k in range(n):
@@ -99,7 +103,7 @@ def intern_set(header, items, n):  # type: ignore[no-untyped-def]
     return s
 
 
-@njit(cache=True)
+@inner
 def union_sets(header, a, b):  # type: ignore[no-untyped-def]
     """The number of the union of two sets."""
     if a == b or b == 0:
@@ -108,7 +112,7 @@ def union_sets(header, a, b):  # type: ignore[no-untyped-def]
         return b
     start, pool = i32(header, _SET_START), i32(header, _SET_POOL)
     out = i32(header, _SCRATCH_B)
-    i, j, n = start[a], start[b], 0
+    i, j, n = wide(start[a]), wide(start[b]), 0
     if start[a + 1] - i + start[b + 1] - j > len(out):
         return -2
     while i < start[a + 1] or j < start[b + 1]:
@@ -126,21 +130,21 @@ def union_sets(header, a, b):  # type: ignore[no-untyped-def]
     return intern_set(header, out, n)
 
 
-@njit(cache=True)
+@inner
 def has_bit(header, row, k):  # type: ignore[no-untyped-def]
     """Whether member k is in a member set."""
     words = i32(header, _COUNT)[_BITS_WORDS]
     return (u32(header, _BITS_POOL)[row * words + 1 + (k >> 5)] >> (k & 31)) & 1 == 1
 
 
-@njit(cache=True)
+@inner
 def with_member(header, row, k, levels):  # type: ignore[no-untyped-def]
     """The number of the member set `row` plus one member, counted up to `levels`.
 
     k: the member's bit, or −1 for one that may occur again.
     """
     count = i32(header, _COUNT)
-    words, n = count[_BITS_WORDS], count[_BITS]
+    words, n = wide(count[_BITS_WORDS]), wide(count[_BITS])
     pool, table = u32(header, _BITS_POOL), i32(header, _BITS_HASH)
     if (n + 1) * words > len(pool) or 2 * (n + 1) > len(table):
         return GROW
@@ -153,11 +157,11 @@ def with_member(header, row, k, levels):  # type: ignore[no-untyped-def]
         elif k >= 0 and w - 1 == k >> 5:
             value |= 1 << (k & 31)
         pool[n * words + w] = value
-        h = _mix(h, pool[n * words + w])
+        h = _mix(h, wide(pool[n * words + w]))
     size = len(table) - 1
     i = h & size
     while table[i] > 0:
-        other = table[i] - 1
+        other = wide(table[i]) - 1
         equal = True
         for w in range(words):
             if pool[other * words + w] != pool[n * words + w]:
@@ -179,10 +183,10 @@ def intern_config(header, states, sets, n, accepts, cost):  # type: ignore[no-un
     size = len(table) - 1
     h = 37 + accepts
     for k in range(n):
-        h = _mix(_mix(h, states[k]), sets[k])
+        h = _mix(_mix(h, wide(states[k])), wide(sets[k]))
     i = h & size
     while table[i] > 0:
-        c = table[i] - 1
+        c = wide(table[i]) - 1
         if start[c + 1] - start[c] == 2 * n and accepting[c] == accepts:
             equal = True
             at = start[c]
@@ -194,7 +198,7 @@ def intern_config(header, states, sets, n, accepts, cost):  # type: ignore[no-un
                 return c
         i = (i + 1) & size
     count = i32(header, _COUNT)
-    c, used = count[_CONFIGS], count[_CONFIG_ITEMS]
+    c, used = wide(count[_CONFIGS]), wide(count[_CONFIG_ITEMS])
     if c + 2 > len(start) - 1 or used + 2 * n > len(pool):
         return GROW
     for k in range(n):
@@ -219,7 +223,7 @@ def rehash(header, which):  # type: ignore[no-untyped-def]
         returns, registers = i32(header, _FRAME_RETURN), i32(header, _FRAME_REGISTER)
         parent = i32(header, _FRAME_PARENTS)
         for f in range(1, count[_FRAMES]):
-            h = _mix(_mix(_mix(17, returns[f]), registers[f]), parent[f])
+            h = _mix(_mix(_mix(17, wide(returns[f])), wide(registers[f])), wide(parent[f]))
             _place(table, h, f)
     elif which == 1:
         table = i32(header, _SET_HASH)
@@ -227,16 +231,16 @@ def rehash(header, which):  # type: ignore[no-untyped-def]
         for s in range(1, count[_SETS]):
             h = 29
             for k in range(start[s], start[s + 1]):
-                h = _mix(h, pool[k])
+                h = _mix(h, wide(pool[k]))
             _place(table, h, s)
     elif which == 2:
         table = i32(header, _CONFIG_HASH)
         start, pool = i32(header, _CONFIG_START), i32(header, _CONFIG_POOL)
         accepting = i32(header, _CONFIG_ACCEPTS)
         for c in range(2, count[_CONFIGS]):
-            h = 37 + accepting[c]
+            h = 37 + wide(accepting[c])
             for k in range(start[c], start[c + 1]):
-                h = _mix(h, pool[k])
+                h = _mix(h, wide(pool[k]))
             _place(table, h, c)
     else:
         table = i32(header, _BITS_HASH)
@@ -244,11 +248,11 @@ def rehash(header, which):  # type: ignore[no-untyped-def]
         for row in range(count[_BITS]):
             h = 31
             for w in range(words):
-                h = _mix(h, bits[row * words + w])
+                h = _mix(h, wide(bits[row * words + w]))
             _place(table, h, row)
 
 
-@njit(cache=True)
+@inner
 def _place(table, h, number):  # type: ignore[no-untyped-def]
     size = len(table) - 1
     i = h & size

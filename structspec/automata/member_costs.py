@@ -9,24 +9,25 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from structspec.automata.memory import ZERO, inner, wide
 from structspec.automata.tables import MEMBER, MEMBER_KEY
 
 #: No finite text (or token sequence) leads there.
 UNREACHABLE = 1 << 28
 
 
-@njit(cache=True)
+@inner
 def child_along(trie_byte, trie_skip, node, byte):  # type: ignore[no-untyped-def]
     """The child of a trie node along a byte, or −1."""
-    child, end = node + 1, trie_skip[node]
+    child, end = node + 1, wide(trie_skip[node])
     while child < end:
         if trie_byte[child] == byte:
             return child
-        child = trie_skip[child]
+        child = wide(trie_skip[child])
     return -1
 
 
-@njit(cache=True)
+@inner
 def sort_optional(begin, last, required, repeatable, key, value, order):  # type: ignore[no-untyped-def]
     """Put the members that may be left out and occur once into `order`, cheapest first."""
     n = begin
@@ -43,7 +44,7 @@ def sort_optional(begin, last, required, repeatable, key, value, order):  # type
         order[k] = -1
 
 
-@njit(cache=True)
+@inner
 def owed_members(  # type: ignore[no-untyped-def]
     begin, last, required, repeatable, key, value, order, minimum, maximum, bits, row
 ):  # fmt: skip
@@ -95,7 +96,7 @@ def owed_members(  # type: ignore[no-untyped-def]
     return min(cost, UNREACHABLE), extra, room
 
 
-@njit(cache=True)
+@inner
 def only_member(begin, last, required, minimum, maximum):  # type: ignore[no-untyped-def]
     """The slot that may be the only member of its list; −1: any; −2: none.
 
@@ -113,7 +114,7 @@ def only_member(begin, last, required, minimum, maximum):  # type: ignore[no-unt
     return found
 
 
-@njit(cache=True)
+@inner
 def owed_after(k, rest, last_extra, room, required, key, value):  # type: ignore[no-untyped-def]
     """What is owed once slot k has been written too, given the result of `owed_members`."""
     if required[k]:
@@ -143,7 +144,7 @@ def reachable_members(  # type: ignore[no-untyped-def]
                     back_start[edge_target[e] + 1] += 1
     for q in range(n_states):
         back_start[q + 1] += back_start[q]
-    fill = back_start[:-1].copy()
+    fill = back_start.copy()
     back_state = np.zeros(back_start[n_states], np.int32)
     back_edge = np.zeros(back_start[n_states], np.int32)
     for q in range(n_states):
@@ -165,7 +166,7 @@ def reachable_members(  # type: ignore[no-untyped-def]
     for k in range(slots):
         accept_start[k + 1] += accept_start[k]
     accept = np.zeros(accept_start[slots], np.int32)
-    fill2 = accept_start[:-1].copy()
+    fill2 = accept_start.copy()
     for q in range(n_states):
         if kind[q] == MEMBER_KEY:
             for o in range(op_start[q], op_start[q + 1]):
@@ -232,7 +233,7 @@ def reachable_members(  # type: ignore[no-untyped-def]
                     row[p + 1] += 1
     for q in range(n_states):
         row[q + 1] += row[q]
-    fill3 = row[:-1].copy()
+    fill3 = row.copy()
     member = np.zeros(count, np.int32)
     length = np.zeros(count, np.int32)
     via = np.zeros(count, np.int32)
@@ -246,14 +247,15 @@ def reachable_members(  # type: ignore[no-untyped-def]
     return row, member, length, via
 
 
-@njit(cache=True)
+@inner
 def _grown(array, capacity):  # type: ignore[no-untyped-def]
-    larger = np.zeros(capacity, array.dtype)
-    larger[: len(array)] = array
+    larger = np.zeros(capacity, np.int32)
+    for i in range(len(array)):
+        larger[i] = array[i]
     return larger
 
 
-@njit(cache=True)
+@inner
 def _find_member(reach_start, reach_member, state, member):  # type: ignore[no-untyped-def]
     lo, hi = reach_start[state], reach_start[state + 1]
     while lo < hi:
@@ -278,7 +280,18 @@ def key_tokens(  # type: ignore[no-untyped-def]
         for i in range(reach_start[q], reach_start[q + 1]):
             state_of[i] = q
     cost = np.full(n, UNREACHABLE, np.int32)
-    order = np.argsort(reach_bytes)
+    most = 0  # shorter ways first: a counting sort
+    for i in range(n):
+        most = max(most, reach_bytes[i])
+    place = np.zeros(most + 2, np.int32)
+    for i in range(n):
+        place[reach_bytes[i] + 1] += 1
+    for i in range(most + 1):
+        place[i + 1] += place[i]
+    order = np.zeros(n, np.int32)
+    for i in range(n):
+        order[place[reach_bytes[i]]] = i
+        place[reach_bytes[i]] += 1
     for index in order:
         if reach_bytes[index] == 0:
             cost[index] = 0
@@ -289,13 +302,13 @@ def key_tokens(  # type: ignore[no-untyped-def]
         if sample[edge_class[e]] < 0:  # a special token
             cost[index] = 1 + cost[_find_member(reach_start, reach_member, edge_target[e], k)]
             continue
-        node = 0
+        node = ZERO
         best = UNREACHABLE
         while reach_bytes[here] > 0:
             e = reach_via[here]
             if sample[edge_class[e]] < 0:
                 break
-            node = child_along(trie_byte, trie_skip, node, sample[edge_class[e]])
+            node = child_along(trie_byte, trie_skip, node, wide(sample[edge_class[e]]))
             if node < 0:
                 break
             here = _find_member(reach_start, reach_member, edge_target[e], k)

@@ -5,8 +5,8 @@ every array. Passing thirty arrays costs more than many kernels themselves; one 
 Arrays grow here, in Python: a kernel that runs out of room returns `GROW`, the owner calls
 `Memory.grow` and repeats the call. Kernels are written so that a repeated call is harmless.
 
-Invariants: arrays are owned by `Memory` and never shared; `header` is rewritten whenever an array
-moves. Sibling: `pushdown`, whose kernels are the only readers.
+Invariants: arrays that kernels write are owned by `Memory` and never shared; `header` is
+rewritten whenever an array moves. Sibling: `pushdown`, whose kernels are the only readers.
 """
 
 from __future__ import annotations
@@ -132,6 +132,23 @@ class Count(IntEnum):
 #: Kernel results below zero.
 GROW, OVERFLOW = -1, -2
 
+# PERF: numba compiles a function once more for every type of its arguments, and every *literal* is
+# a type; `int` leaves an int32 as it is. So slots and small numbers that are passed on are numpy
+# scalars, and what is read from an array is widened before it is passed on.
+ZERO: Any = np.int64(0)
+ONE: Any = np.int64(1)
+MINUS_ONE: Any = np.int64(-1)
+#: The decorator of functions that only kernels call: without the wrappers that Python would need.
+_jit: Any = njit
+inner: Any = _jit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+#: int64 of a number of any integer type.
+wide: Any = np.int64
+
+
+def slot(number: Slot) -> Any:
+    """A slot as kernels want it: a constant, but no literal."""
+    return np.int64(number)
+
 
 @intrinsic
 def _pointer_i32(typingctx, address):  # type: ignore[no-untyped-def]
@@ -157,19 +174,19 @@ def _pointer(element: Any) -> Any:
     return signature, codegen
 
 
-@njit(cache=True)
+@inner
 def i32(header, slot):  # type: ignore[no-untyped-def]
     """The int32 array in a slot."""
     return carray(_pointer_i32(header[2 * slot]), (header[2 * slot + 1],))  # type: ignore[call-arg]
 
 
-@njit(cache=True)
+@inner
 def u8(header, slot):  # type: ignore[no-untyped-def]
     """The uint8 array in a slot."""
     return carray(_pointer_u8(header[2 * slot]), (header[2 * slot + 1],))  # type: ignore[call-arg]
 
 
-@njit(cache=True)
+@inner
 def u32(header, slot):  # type: ignore[no-untyped-def]
     """The uint32 array in a slot."""
     return carray(_pointer_u32(header[2 * slot]), (header[2 * slot + 1],))  # type: ignore[call-arg]
@@ -186,7 +203,7 @@ class Memory:
         """Store an array (made contiguous) in a slot."""
         array = np.ascontiguousarray(array)
         self._arrays[slot] = array
-        self.header[2 * slot] = array.ctypes.data
+        self.header[2 * slot] = array.__array_interface__["data"][0]  # much faster than .ctypes
         self.header[2 * slot + 1] = array.size
 
     def get(self, slot: Slot) -> NDArray[Any]:

@@ -1,7 +1,7 @@
 """A grammar as a byte-level recursive transition network with register frames.
 
-`build_network` drives the build: `encode` (nodes to arrays), `analysis`, `fragments` (what becomes a
-rule, what is copied, what is counted), `subsets` (determinised states), `assembly` (the `Network`).
+`build_network` drives the build: `encode` (nodes to arrays), `analysis`, `fragments` (what becomes
+a rule, what is copied, what is counted), `subsets` (determinised), `assembly` (the `Network`).
 It holds the budgets: between the steps of a long construction it looks at the clock.
 
 Invariants
@@ -16,6 +16,8 @@ network grammars for natural language analysis", 1970.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +82,7 @@ def _build(grammar: ir.GrammarIR, limits: Limits) -> Network:
     )
     _check_keys(program, nullable, obstacles)
     most = min(_FRAGMENT_FACTOR * limits.states, 1 << 24)
-    code, head, empty, marks, edges, ops, rules, loops, lists, values = fragments(
+    code, lengths, *arrays = fragments(
         p.kind, p.first, p.last, p.low, p.high, p.size, p.child, p.source, p.target, p.text,
         p.char_mask, p.char_suffix, p.accepting, p.suffix_mask, p.suffix_next, nullable, weight,
         _INLINE_WEIGHT, _EXPAND_WEIGHT, most,
@@ -94,6 +96,11 @@ def _build(grammar: ir.GrammarIR, limits: Limits) -> Network:
     if code == TOO_LARGE:
         raise BudgetExceeded("states", limits.states, limits.states + 1, adjustable=True)
     watch.check()
+    n_states, n_edges, n_ops, n_rules, n_loops, n_lists, n_values = lengths
+    used = (n_states, n_states, n_states, n_edges, n_ops, n_rules, n_loops, n_lists, n_values)
+    head, empty, marks, edges, ops, rules, loops, lists, values = (
+        array[:n] for array, n in zip(arrays, used, strict=True)
+    )
     roots = np.concatenate((rules[:, 0], lists[:, 1:].ravel(), values)).astype(np.int32)
     determinised = _determinise(
         program, head, empty, marks, edges, ops, roots, watch, int(limits.states)
@@ -147,13 +154,13 @@ def _determinise(
     by_edge = [np.zeros(room[EDGES], t) for t in (np.int32, np.int32, np.uint8)]
     by_call = [np.zeros(room[CALLS], np.int32) for _ in range(2)]
     by_op = [np.zeros(room[OPS], np.int32) for _ in range(4)]
+    fixed: list[Any] = [head, empty, marks, edges, ops, roots, class_start, classes]
+    fixed += [n_byte_classes, n_classes, essential, stamp, out, of_single, counts]
     while True:
-        code = determinise(
-            head, empty, marks, edges, ops, roots, class_start, classes, n_byte_classes,
-            n_classes, essential, stamp, out, of_single, counts, states["subset"], pool, table,
-            state_of_root, states["e"], *by_edge, states["c"], *by_call, states["o"], *by_op,
-            state_marks, _QUOTA, most_states,
-        )  # fmt: skip
+        work = [states["subset"], pool, table, state_of_root, states["e"], *by_edge]
+        work += [states["c"], *by_call, states["o"], *by_op, state_marks]
+        run: Any = determinise
+        code = run(*fixed, *work, _QUOTA, most_states)
         if code == DONE:
             break
         watch.check(int(counts[STATES]) if code == OVERFLOW else 0)
@@ -177,11 +184,15 @@ def _determinise(
             raise BudgetExceeded("memory of a compile", _MOST_MEMORY, needed)
     done = int(counts[EXPANDED])
     n_edges, n_calls, n_ops = int(counts[EDGES]), int(counts[CALLS]), int(counts[OPS])
+    edge_class, edge_target, edge_primary = (array[:n_edges] for array in by_edge)
+    call_rule, call_target = (array[:n_calls] for array in by_call)
+    op_kind, op_argument, op_first, op_second = (array[:n_ops] for array in by_op)
+    starts = (states[name][: done + 1] for name in ("e", "c", "o"))
+    edge_start, call_start, op_start = starts
     return Determinised(
-        class_of, n_byte_classes, n_classes, states["e"][: done + 1],
-        *(array[:n_edges] for array in by_edge), states["c"][: done + 1],
-        *(array[:n_calls] for array in by_call), states["o"][: done + 1],
-        *(array[:n_ops] for array in by_op), state_marks[:done], state_of_root,
+        class_of, n_byte_classes, n_classes, edge_start, edge_class, edge_target, edge_primary,
+        call_start, call_rule, call_target, op_start, op_kind, op_argument, op_first, op_second,
+        state_marks[:done], state_of_root,
     )  # fmt: skip
 
 

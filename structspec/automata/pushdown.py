@@ -32,53 +32,70 @@ from structspec.automata.member_costs import (
     owed_after,
     owed_members,
 )
-from structspec.automata.memory import GROW, OVERFLOW, Count, Slot, i32, u32
+from structspec.automata.memory import (
+    GROW,
+    MINUS_ONE,
+    ONE,
+    OVERFLOW,
+    ZERO,
+    Count,
+    Slot,
+    i32,
+    inner,
+    slot,
+    u32,
+    wide,
+)
 
 #: Reserved configuration numbers.
 UNKNOWN, DEAD = 0, 1
 
-_CLASS_OF, _NEXT, _COUNT = int(Slot.CLASS_OF), int(Slot.NEXT), int(Slot.COUNT)
-_EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
-_EDGE_TARGET = int(Slot.EDGE_TARGET)
-_CALL_START, _CALL_ENTRY = int(Slot.CALL_START), int(Slot.CALL_ENTRY)
+_CLASS_OF, _NEXT, _COUNT = slot(Slot.CLASS_OF), slot(Slot.NEXT), slot(Slot.COUNT)
+_EDGE_START, _EDGE_CLASS = slot(Slot.EDGE_START), slot(Slot.EDGE_CLASS)
+_EDGE_TARGET = slot(Slot.EDGE_TARGET)
+_CALL_START, _CALL_ENTRY = slot(Slot.CALL_START), slot(Slot.CALL_ENTRY)
 _CALL_TARGET, _CALL_TAIL, _CALL_COST = (
-    int(Slot.CALL_TARGET),
-    int(Slot.CALL_TAIL),
-    int(Slot.CALL_COST),
+    slot(Slot.CALL_TARGET),
+    slot(Slot.CALL_TAIL),
+    slot(Slot.CALL_COST),
 )
-_OP_START, _OP_KIND, _OP_ARGUMENT = int(Slot.OP_START), int(Slot.OP_KIND), int(Slot.OP_ARGUMENT)
-_OP_FIRST, _OP_SECOND = int(Slot.OP_FIRST), int(Slot.OP_SECOND)
+_OP_START, _OP_KIND, _OP_ARGUMENT = slot(Slot.OP_START), slot(Slot.OP_KIND), slot(Slot.OP_ARGUMENT)
+_OP_FIRST, _OP_SECOND = slot(Slot.OP_FIRST), slot(Slot.OP_SECOND)
 _FINAL, _KIND, _DATA, _RANK, _BASE = (
-    int(Slot.FINAL),
-    int(Slot.KIND),
-    int(Slot.DATA),
-    int(Slot.RANK),
-    int(Slot.BASE),
+    slot(Slot.FINAL),
+    slot(Slot.KIND),
+    slot(Slot.DATA),
+    slot(Slot.RANK),
+    slot(Slot.BASE),
 )
-_LOOP_MIN, _LOOP_MAX, _LOOP_COPY = int(Slot.LOOP_MIN), int(Slot.LOOP_MAX), int(Slot.LOOP_COPY)
-_MEMBERS_START, _MEMBERS_ANY = int(Slot.MEMBERS_START), int(Slot.MEMBERS_ANY)
-_MEMBERS_SEPARATOR = int(Slot.MEMBERS_SEPARATOR)
-_REACH_START, _REACH_MEMBER = int(Slot.REACH_START), int(Slot.REACH_MEMBER)
-_REACH_COST = int(Slot.REACH_COST)
-_REQUIRED, _REPEATABLE = int(Slot.MEMBER_REQUIRED), int(Slot.MEMBER_REPEATABLE)
-_VALUE, _KEY, _NEXT_REQUIRED = int(Slot.MEMBER_VALUE), int(Slot.MEMBER_KEY), int(Slot.MEMBER_NEXT)
-_REST, _TOTAL = int(Slot.MEMBER_REST), int(Slot.MEMBER_TOTAL)
-_ORDER, _TABLE = int(Slot.MEMBER_ORDER), int(Slot.MEMBER_TABLE)
-_MINIMUM, _MAXIMUM = int(Slot.MEMBERS_MINIMUM), int(Slot.MEMBERS_MAXIMUM)
-_LEVELS, _FIRST_REPEATABLE = int(Slot.MEMBERS_LEVELS), int(Slot.MEMBERS_REPEATABLE)
-_BITS, _BITS_WORDS = int(Slot.BITS), int(Count.BITS_WORDS)
-_FRAME_RETURN, _FRAME_REGISTER = int(Slot.FRAME_RETURN), int(Slot.FRAME_REGISTER)
-_FRAME_PARENTS, _FRAME_COST = int(Slot.FRAME_PARENTS), int(Slot.FRAME_COST)
-_SET_START, _SET_ITEMS = int(Slot.SET_START), int(Slot.SET_ITEMS)
-_CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
-_CONFIG_ACCEPTS = int(Slot.CONFIG_ACCEPTS)
-_QUEUE_STATE, _QUEUE_SET = int(Slot.QUEUE_STATE), int(Slot.QUEUE_SET)
+_LOOP_MIN, _LOOP_MAX, _LOOP_COPY = slot(Slot.LOOP_MIN), slot(Slot.LOOP_MAX), slot(Slot.LOOP_COPY)
+_MEMBERS_START, _MEMBERS_ANY = slot(Slot.MEMBERS_START), slot(Slot.MEMBERS_ANY)
+_MEMBERS_SEPARATOR = slot(Slot.MEMBERS_SEPARATOR)
+_REACH_START, _REACH_MEMBER = slot(Slot.REACH_START), slot(Slot.REACH_MEMBER)
+_REACH_COST = slot(Slot.REACH_COST)
+_REQUIRED, _REPEATABLE = slot(Slot.MEMBER_REQUIRED), slot(Slot.MEMBER_REPEATABLE)
+_VALUE, _KEY, _NEXT_REQUIRED = (
+    slot(Slot.MEMBER_VALUE),
+    slot(Slot.MEMBER_KEY),
+    slot(Slot.MEMBER_NEXT),
+)
+_REST, _TOTAL = slot(Slot.MEMBER_REST), slot(Slot.MEMBER_TOTAL)
+_ORDER, _TABLE = slot(Slot.MEMBER_ORDER), slot(Slot.MEMBER_TABLE)
+_MINIMUM, _MAXIMUM = slot(Slot.MEMBERS_MINIMUM), slot(Slot.MEMBERS_MAXIMUM)
+_LEVELS, _FIRST_REPEATABLE = slot(Slot.MEMBERS_LEVELS), slot(Slot.MEMBERS_REPEATABLE)
+_BITS, _BITS_WORDS = slot(Slot.BITS), int(Count.BITS_WORDS)
+_FRAME_RETURN, _FRAME_REGISTER = slot(Slot.FRAME_RETURN), slot(Slot.FRAME_REGISTER)
+_FRAME_PARENTS, _FRAME_COST = slot(Slot.FRAME_PARENTS), slot(Slot.FRAME_COST)
+_SET_START, _SET_ITEMS = slot(Slot.SET_START), slot(Slot.SET_ITEMS)
+_CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
+_CONFIG_ACCEPTS = slot(Slot.CONFIG_ACCEPTS)
+_QUEUE_STATE, _QUEUE_SET = slot(Slot.QUEUE_STATE), slot(Slot.QUEUE_SET)
 _LIVE_STATE, _LIVE_SET, _LIVE_DONE = (
-    int(Slot.LIVE_STATE),
-    int(Slot.LIVE_SET),
-    int(Slot.LIVE_DONE),
+    slot(Slot.LIVE_STATE),
+    slot(Slot.LIVE_SET),
+    slot(Slot.LIVE_DONE),
 )
-_SCRATCH_A, _CLASSES, _STEPS = int(Slot.SCRATCH_A), int(Count.CLASSES), int(Count.STEPS)
+_SCRATCH_A, _CLASSES, _STEPS = slot(Slot.SCRATCH_A), int(Count.CLASSES), int(Count.STEPS)
 
 
 @njit(cache=True)
@@ -87,7 +104,7 @@ def step(header, config, byte_class):  # type: ignore[no-untyped-def]
     count = i32(header, _COUNT)
     table = i32(header, _NEXT)
     cell = config * count[_CLASSES] + byte_class
-    known = table[cell]
+    known = wide(table[cell])
     if known != UNKNOWN:
         return known
     count[_STEPS] += 1
@@ -95,7 +112,7 @@ def step(header, config, byte_class):  # type: ignore[no-untyped-def]
     edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
     edge_target = i32(header, _EDGE_TARGET)
     queue_state, queue_set = i32(header, _QUEUE_STATE), i32(header, _QUEUE_SET)
-    n = 0
+    n = ZERO
     for i in range(start[config], start[config + 1], 2):
         state = items[i]
         lo, hi = edge_start[state], edge_start[state + 1]
@@ -126,10 +143,10 @@ def begin(header, entry, nullable):  # type: ignore[no-untyped-def]
     """The start configuration: the start rule entered with the bottom frame."""
     i32(header, _LIVE_STATE)[0] = entry
     i32(header, _LIVE_SET)[0] = 1
-    return _finish(header, 1, nullable)
+    return _finish(header, ONE, nullable)
 
 
-@njit(cache=True)
+@inner
 def _close(header, n):  # type: ignore[no-untyped-def]
     """Phase 1: operations and pops of the queue's first n pairs; then the other phases."""
     queue_state, queue_set = i32(header, _QUEUE_STATE), i32(header, _QUEUE_SET)
@@ -139,15 +156,15 @@ def _close(header, n):  # type: ignore[no-untyped-def]
     op_first, op_second = i32(header, _OP_FIRST), i32(header, _OP_SECOND)
     returns, parents = i32(header, _FRAME_RETURN), i32(header, _FRAME_PARENTS)
     set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
-    live = 0
-    accepts = 0
+    live = ZERO
+    accepts = ZERO
     i = 0
     while i < n:
-        state, frames = queue_state[i], queue_set[i]
+        state, frames = wide(queue_state[i]), wide(queue_set[i])
         i += 1
         for op in range(op_start[state], op_start[state + 1]):
-            for second in range(2):
-                target = op_second[op] if second else op_first[op]
+            for second in range(ZERO, ONE + ONE):
+                target = wide(op_second[op]) if second else wide(op_first[op])
                 if target < 0:
                     continue
                 result = _operate(header, op, second, frames)
@@ -159,11 +176,12 @@ def _close(header, n):  # type: ignore[no-untyped-def]
                         return n
         if final[state]:
             for k in range(set_start[frames], set_start[frames + 1]):
-                frame = set_items[k]
+                frame = wide(set_items[k])
                 if returns[frame] < 0:
-                    accepts = 1
+                    accepts = ONE
                 else:
-                    n = _enqueue(queue_state, queue_set, n, returns[frame], parents[frame])
+                    state_, parent = wide(returns[frame]), wide(parents[frame])
+                    n = _enqueue(queue_state, queue_set, n, state_, parent)
                     if n < 0:
                         return n
         if edge_start[state + 1] > edge_start[state] or call_start[state + 1] > call_start[state]:
@@ -173,7 +191,7 @@ def _close(header, n):  # type: ignore[no-untyped-def]
     return _finish(header, live, accepts)
 
 
-@njit(cache=True)
+@inner
 def _finish(header, live, accepts):  # type: ignore[no-untyped-def]
     """Phases 2 and 3: calls in rank order, then pruning and interning of the live pairs."""
     live_state, live_set = i32(header, _LIVE_STATE), i32(header, _LIVE_SET)
@@ -192,36 +210,36 @@ def _finish(header, live, accepts):  # type: ignore[no-untyped-def]
         if chosen < 0:
             break
         done[chosen] = 1
-        state, frames = live_state[chosen], live_set[chosen]
+        state, frames = wide(live_state[chosen]), wide(live_set[chosen])
         for c in range(call_start[state], call_start[state + 1]):
             if call_cost[c] >= UNREACHABLE:
                 continue
             pushed = frames
             if not call_tail[c]:
-                after = _cost_after(header, call_target[c], frames)
+                after = _cost_after(header, wide(call_target[c]), frames)
                 if after >= UNREACHABLE:
                     continue
-                frame = intern_frame(header, call_target[c], 0, frames, after)
+                frame = intern_frame(header, wide(call_target[c]), ZERO, frames, after)
                 if frame < 0:
                     return frame
                 scratch[0] = frame
-                pushed = intern_set(header, scratch, 1)
+                pushed = intern_set(header, scratch, ONE)
                 if pushed < 0:
                     return pushed
             before = live
-            live = _add_live(header, live_state, live_set, live, call_entry[c], pushed)
+            live = _add_live(header, live_state, live_set, live, wide(call_entry[c]), pushed)
             if live < 0:
                 return live
             if live > before:
                 done[before] = 0
     edge_start = i32(header, _EDGE_START)
-    kept = 0
-    cost = 0 if accepts else UNREACHABLE
+    kept = ZERO
+    cost = ZERO if accepts else ZERO + UNREACHABLE
     for i in range(live):
-        state = live_state[i]
+        state = wide(live_state[i])
         if edge_start[state + 1] == edge_start[state]:
             continue
-        frames = _prune(header, state, live_set[i])
+        frames = _prune(header, state, wide(live_set[i]))
         if frames < 0:
             return frames
         if frames == 0:
@@ -241,7 +259,7 @@ def _finish(header, live, accepts):  # type: ignore[no-untyped-def]
     return intern_config(header, live_state, live_set, kept, accepts, cost)
 
 
-@njit(cache=True)
+@inner
 def _enqueue(queue_state, queue_set, n, state, frames):  # type: ignore[no-untyped-def]
     for i in range(n):
         if queue_state[i] == state and queue_set[i] == frames:
@@ -253,11 +271,11 @@ def _enqueue(queue_state, queue_set, n, state, frames):  # type: ignore[no-untyp
     return n + 1
 
 
-@njit(cache=True)
+@inner
 def _add_live(header, live_state, live_set, live, state, frames):  # type: ignore[no-untyped-def]
     for i in range(live):
         if live_state[i] == state:
-            merged = union_sets(header, live_set[i], frames)
+            merged = union_sets(header, wide(live_set[i]), frames)
             if merged < 0:
                 return merged
             live_set[i] = merged
@@ -269,20 +287,20 @@ def _add_live(header, live_state, live_set, live, state, frames):  # type: ignor
     return live + 1
 
 
-@njit(cache=True)
+@inner
 def _operate(header, op, second, frames):  # type: ignore[no-untyped-def]
     """The frames with which an operation reaches its first or second target (set 0: none)."""
     registers, returns = i32(header, _FRAME_REGISTER), i32(header, _FRAME_RETURN)
     parents, costs = i32(header, _FRAME_PARENTS), i32(header, _FRAME_COST)
     set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
     out = i32(header, _SCRATCH_A)
-    kind, argument = i32(header, _OP_KIND)[op], i32(header, _OP_ARGUMENT)[op]
+    kind, argument = wide(i32(header, _OP_KIND)[op]), wide(i32(header, _OP_ARGUMENT)[op])
     if set_start[frames + 1] - set_start[frames] > len(out):
         return OVERFLOW
-    n = 0
+    n = ZERO
     for k in range(set_start[frames], set_start[frames + 1]):
-        frame = set_items[k]
-        register = registers[frame]
+        frame = wide(set_items[k])
+        register = wide(registers[frame])
         if kind == 0:  # count
             register = _counted(header, argument, register, second)
         elif kind == 1:  # member
@@ -295,7 +313,9 @@ def _operate(header, op, second, frames):  # type: ignore[no-untyped-def]
             continue
         changed = frame
         if register != registers[frame]:
-            changed = intern_frame(header, returns[frame], register, parents[frame], costs[frame])
+            changed = intern_frame(
+                header, wide(returns[frame]), register, wide(parents[frame]), wide(costs[frame])
+            )
             if changed < 0:
                 return changed
         i = n  # keep `out` sorted and free of duplicates
@@ -310,10 +330,10 @@ def _operate(header, op, second, frames):  # type: ignore[no-untyped-def]
     return intern_set(header, out, n)
 
 
-@njit(cache=True)
+@inner
 def _counted(header, loop, register, again):  # type: ignore[no-untyped-def]
     """The register after one more copy, or −2 if it may not leave (or go round again)."""
-    least, most = i32(header, _LOOP_MIN)[loop], i32(header, _LOOP_MAX)[loop]
+    least, most = wide(i32(header, _LOOP_MIN)[loop]), wide(i32(header, _LOOP_MAX)[loop])
     register += 1
     if again:
         if most >= 0 and register >= most:
@@ -324,21 +344,21 @@ def _counted(header, loop, register, again):  # type: ignore[no-untyped-def]
     return min(register, least) if most < 0 else register
 
 
-@njit(cache=True)
+@inner
 def _member_written(header, op, k, register):  # type: ignore[no-untyped-def]
     """The register after member k of the list that operation `op` belongs to; −2: not allowed."""
     data = i32(header, _DATA)
-    m = data[i32(header, _OP_FIRST)[op]]
-    first = i32(header, _MEMBERS_START)[m] + k
+    m = wide(data[i32(header, _OP_FIRST)[op]])
+    first = wide(i32(header, _MEMBERS_START)[m]) + k
     repeatable = i32(header, _REPEATABLE)[first]
-    most, levels = i32(header, _MAXIMUM)[m], i32(header, _LEVELS)[m]
+    most, levels = wide(i32(header, _MAXIMUM)[m]), wide(i32(header, _LEVELS)[m])
     if i32(header, _MEMBERS_ANY)[m]:
         if most >= 0:
             row = register * i32(header, _COUNT)[_BITS_WORDS]
             if i32(header, _BITS)[row] >= most:
                 return -2
         if repeatable:
-            return with_member(header, register, -1, levels) if levels else register
+            return with_member(header, register, MINUS_ONE, levels) if levels else register
         if has_bit(header, register, k):
             return -2
         return with_member(header, register, k, levels)
@@ -346,34 +366,34 @@ def _member_written(header, op, k, register):  # type: ignore[no-untyped-def]
     count, index = register // stride, register % stride
     if k < index or k > i32(header, _NEXT_REQUIRED)[first - k + index] or count == most:
         return -2
-    after = i32(header, _FIRST_REPEATABLE)[m] if repeatable else k + 1
+    after = wide(i32(header, _FIRST_REPEATABLE)[m]) if repeatable else k + 1
     return min(count + 1, levels) * stride + after
 
 
-@njit(cache=True)
+@inner
 def _may_follow(header, m, register, more):  # type: ignore[no-untyped-def]
     """After a member: whether the list may end, or (more) another member may follow."""
     if more:
-        separator = i32(header, _MEMBERS_SEPARATOR)[m]
+        separator = wide(i32(header, _MEMBERS_SEPARATOR)[m])
         return _key_cost(header, separator, m, register) < UNREACHABLE
     if i32(header, _MEMBERS_ANY)[m]:
         return _owed(header, m, register)[0] == 0
     return i32(header, _REST)[i32(header, _TABLE)[m] + register] == 0
 
 
-@njit(cache=True)
+@inner
 def _slots(header, m):  # type: ignore[no-untyped-def]
     start = i32(header, _MEMBERS_START)
-    return start[m], start[m + 1] - 1
+    return wide(start[m]), wide(start[m + 1]) - 1
 
 
-@njit(cache=True)
+@inner
 def _stride(header, m):  # type: ignore[no-untyped-def]
     start = i32(header, _MEMBERS_START)
-    return start[m + 1] - start[m]
+    return wide(start[m + 1]) - wide(start[m])
 
 
-@njit(cache=True)
+@inner
 def _key_cost(header, state, m, register):  # type: ignore[no-untyped-def]
     """Cost from a key state to the end of the members list."""
     reach_start, reach_member = i32(header, _REACH_START), i32(header, _REACH_MEMBER)
@@ -388,16 +408,16 @@ def _key_cost(header, state, m, register):  # type: ignore[no-untyped-def]
             if u32(header, _BITS)[register * i32(header, _COUNT)[_BITS_WORDS]]:
                 return UNREACHABLE  # not the first member
             alone = only_member(
-                begin_, begin_ + _stride(header, m) - 1, required, i32(header, _MINIMUM)[m],
-                i32(header, _MAXIMUM)[m],
+                begin_, begin_ + _stride(header, m) - 1, required,
+                wide(i32(header, _MINIMUM)[m]), wide(i32(header, _MAXIMUM)[m]),
             )  # fmt: skip
             for i in range(reach_start[state], reach_start[state + 1]):
-                slot = begin_ + reach_member[i]
-                if alone in (-1, slot) and not has_bit(header, register, reach_member[i]):
+                slot = begin_ + wide(reach_member[i])
+                if alone in (-1, slot) and not has_bit(header, register, wide(reach_member[i])):
                     best = min(best, reach_cost[i] + value[slot])
             return best
         for i in range(reach_start[state], reach_start[state + 1]):
-            k = reach_member[i]
+            k = wide(reach_member[i])
             slot = begin_ + k
             if not repeatable[slot] and has_bit(header, register, k):
                 continue
@@ -422,41 +442,41 @@ def _key_cost(header, state, m, register):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True)
+@inner
 def _owed(header, m, register):  # type: ignore[no-untyped-def]
     """`owed_members` of a list in any order whose register is `register`."""
     begin_, last = _slots(header, m)
     row = register * i32(header, _COUNT)[_BITS_WORDS]
     return owed_members(
         begin_, last, i32(header, _REQUIRED), i32(header, _REPEATABLE), i32(header, _KEY),
-        i32(header, _VALUE), i32(header, _ORDER), i32(header, _MINIMUM)[m],
-        i32(header, _MAXIMUM)[m], u32(header, _BITS), row,
+        i32(header, _VALUE), i32(header, _ORDER), wide(i32(header, _MINIMUM)[m]),
+        wide(i32(header, _MAXIMUM)[m]), u32(header, _BITS), row,
     )  # fmt: skip
 
 
-@njit(cache=True)
+@inner
 def _cost(header, state, register):  # type: ignore[no-untyped-def]
     """Cost from a state to the end of its rule (`costs` has the formulas)."""
     kind = i32(header, _KIND)[state]
     if kind == 3:
-        return _key_cost(header, state, i32(header, _DATA)[state], register)
-    base = i32(header, _BASE)[state]
+        return _key_cost(header, state, wide(i32(header, _DATA)[state]), register)
+    base = wide(i32(header, _BASE)[state])
     if kind == 0 or base >= UNREACHABLE:
         return base
-    data = i32(header, _DATA)[state]
+    data = wide(i32(header, _DATA)[state])
     if kind == 1:
-        missing = max(0, i32(header, _LOOP_MIN)[data] - register - 1)
+        missing = max(0, wide(i32(header, _LOOP_MIN)[data]) - register - 1)
         if missing == 0:
             return base
-        return min(UNREACHABLE, base + missing * i32(header, _LOOP_COPY)[data])
+        return min(UNREACHABLE, base + missing * wide(i32(header, _LOOP_COPY)[data]))
     if i32(header, _MEMBERS_ANY)[data]:
         rest = _owed(header, data, register)[0]
     else:
-        rest = i32(header, _REST)[i32(header, _TABLE)[data] + register]
+        rest = wide(i32(header, _REST)[i32(header, _TABLE)[data] + register])
     return min(UNREACHABLE, base + rest)
 
 
-@njit(cache=True)
+@inner
 def _cost_after(header, state, frames):  # type: ignore[no-untyped-def]
     """Cost from a state to the end of the whole text, over all frames it may run under."""
     set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
@@ -464,13 +484,15 @@ def _cost_after(header, state, frames):  # type: ignore[no-untyped-def]
     kind = i32(header, _KIND)[state]
     best = UNREACHABLE
     for k in range(set_start[frames], set_start[frames + 1]):
-        frame = set_items[k]
-        here = i32(header, _BASE)[state] if kind == 0 else _cost(header, state, registers[frame])
-        best = min(best, here + costs[frame])
+        frame = wide(set_items[k])
+        here = wide(i32(header, _BASE)[state])
+        if kind:
+            here = _cost(header, state, wide(registers[frame]))
+        best = min(best, here + wide(costs[frame]))
     return best
 
 
-@njit(cache=True)
+@inner
 def _prune(header, state, frames):  # type: ignore[no-untyped-def]
     """The frames under which the state can still be finished."""
     kind = i32(header, _KIND)[state]
@@ -479,12 +501,12 @@ def _prune(header, state, frames):  # type: ignore[no-untyped-def]
     set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
     registers = i32(header, _FRAME_REGISTER)
     out = i32(header, _SCRATCH_A)
-    n = 0
+    n = ZERO
     total = set_start[frames + 1] - set_start[frames]
     if total > len(out):
         return OVERFLOW
     for k in range(set_start[frames], set_start[frames + 1]):
-        if _cost(header, state, registers[set_items[k]]) < UNREACHABLE:
+        if _cost(header, state, wide(registers[set_items[k]])) < UNREACHABLE:
             out[n] = set_items[k]
             n += 1
     return frames if n == total else intern_set(header, out, n)
@@ -499,7 +521,7 @@ def run(header, config, data):  # type: ignore[no-untyped-def]
     """
     classes = i32(header, _CLASS_OF)
     for i in range(len(data)):
-        following = step(header, config, classes[data[i]])
+        following = step(header, config, wide(classes[data[i]]))
         if following <= DEAD:
             return following, i
         config = following

@@ -20,6 +20,7 @@ from numba import njit
 
 from structspec.automata.encode import FIRST_MASK
 from structspec.automata.fragments import BYTE, CALL
+from structspec.automata.memory import ONE, ZERO, inner, wide
 from structspec.automata.tables import LOOP_BODY, MEMBER
 
 #: Results of `determinise`.
@@ -34,8 +35,9 @@ N_COUNTS = 8
 def byte_classes(masks, edges, class_of):  # type: ignore[no-untyped-def]
     """The coarsest partition of the bytes that respects all byte edges, into class_of[256].
 
-    Classes are numbered in the order of their first bytes. Returns (number of classes, start[M + 1],
-    classes): the classes of each byte set in a compressed row, ascending; set b < 256 is byte b.
+    Classes are numbered in the order of their first bytes. Returns (number of classes,
+    start[M + 1], classes): the classes of each byte set in a compressed row, ascending; set b < 256
+    is byte b.
     """
     n_masks = FIRST_MASK + len(masks)
     used = np.zeros(n_masks, np.uint8)
@@ -57,9 +59,9 @@ def byte_classes(masks, edges, class_of):  # type: ignore[no-untyped-def]
                     n += 1
                     break
             continue
-        inside[:n] = 0
-        outside[:n] = 0
-        moved[:n] = 0
+        inside[:] = 0
+        outside[:] = 0
+        moved[:] = 0
         for b in range(256):
             if (masks[m - FIRST_MASK, b >> 6] >> np.uint64(b & 63)) & np.uint64(1):
                 inside[class_of[b]] += 1
@@ -70,9 +72,9 @@ def byte_classes(masks, edges, class_of):  # type: ignore[no-untyped-def]
                 moved[c] = n
                 n += 1
         for b in range(256):
-            if (masks[m - FIRST_MASK, b >> 6] >> np.uint64(b & 63)) & np.uint64(1):
-                if moved[class_of[b]]:
-                    class_of[b] = moved[class_of[b]]
+            within = (masks[m - FIRST_MASK, b >> 6] >> np.uint64(b & 63)) & np.uint64(1)
+            if within and moved[class_of[b]]:
+                class_of[b] = moved[class_of[b]]
     number = np.full(257, -1, np.int32)
     k = 0
     for b in range(256):
@@ -88,7 +90,7 @@ def byte_classes(masks, edges, class_of):  # type: ignore[no-untyped-def]
             classes[fill] = class_of[m]
             fill += 1
         elif used[m]:
-            inside[:n] = 0
+            inside[:] = 0
             for b in range(256):
                 if (masks[m - FIRST_MASK, b >> 6] >> np.uint64(b & 63)) & np.uint64(1):
                     inside[class_of[b]] = 1
@@ -100,7 +102,7 @@ def byte_classes(masks, edges, class_of):  # type: ignore[no-untyped-def]
     return n, start, classes
 
 
-@njit(cache=True)
+@inner
 def _close(targets, n, empty, edges, essential, stamp, mark, out):  # type: ignore[no-untyped-def]
     """The essential states that `targets[:n]` reach along empty edges, sorted, into `out`.
 
@@ -144,20 +146,20 @@ def _close(targets, n, empty, edges, essential, stamp, mark, out):  # type: igno
     return size
 
 
-@njit(cache=True)
+@inner
 def _place(table, items, first, n):  # type: ignore[no-untyped-def]
-    h = np.int64(29)
+    h = 29
     for k in range(first, first + n):
         h = (h ^ items[k]) * 0x9E3779B1
         h = (h ^ (h >> 15)) & 0x7FFFFFFFFFFF
     return h & (len(table) - 1)
 
 
-@njit(cache=True)
+@inner
 def _intern(items, n, start, pool, table, counts):  # type: ignore[no-untyped-def]
     """The number of the subset `items[:n]`, or −1 if there is no room."""
     size = len(table) - 1
-    i = _place(table, items, 0, n)
+    i = _place(table, items, ZERO, n)
     while table[i] > 0:
         s = table[i] - 1
         if start[s + 1] - start[s] == n:
@@ -166,28 +168,28 @@ def _intern(items, n, start, pool, table, counts):  # type: ignore[no-untyped-de
             while k < n and pool[at + k] == items[k]:
                 k += 1
             if k == n:
-                return np.int64(s)
+                return wide(s)
         i = (i + 1) & size
     s, used = counts[STATES], counts[ITEMS]
     if s + 2 > len(start) or used + n > len(pool) or 2 * (s + 1) > len(table):
-        return np.int64(-1)
+        return -1
     for k in range(n):
         pool[used + k] = items[k]
     start[s + 1] = used + n
     table[i] = s + 1
     counts[STATES] = s + 1
     counts[ITEMS] = used + n
-    return np.int64(s)
+    return wide(s)
 
 
-@njit(cache=True)
+@inner
 def _single(s, empty, edges, essential, stamp, counts, out, one, of_single, start, pool, table):  # type: ignore[no-untyped-def]
     """The state of one target; most targets are such, so a cheaper look-up pays."""
-    found = np.int64(of_single[s])
+    found = wide(of_single[s])
     if found < 0:
         one[0] = s
         counts[N_COUNTS] += 1
-        n = _close(one, 1, empty, edges, essential, stamp, counts[N_COUNTS], out)
+        n = _close(one, ONE, empty, edges, essential, stamp, counts[N_COUNTS], out)
         found = _intern(out, n, start, pool, table, counts)
         of_single[s] = found
     return found
@@ -227,10 +229,11 @@ def determinise(  # type: ignore[no-untyped-def]
     moved = np.zeros(capacity, np.int32)
     moved_by = np.zeros(capacity, np.int32)
     group_state = np.zeros(capacity, np.int32)
-    group_primary = np.zeros(capacity, np.uint8)
+    group_primary = np.zeros(capacity, np.int32)
     group_stamp = np.zeros(capacity, np.int32)
     targets = np.zeros(len(head), np.int32)
-    calls = np.zeros((16, 2), np.int32)
+    call_of = np.zeros(16, np.int32)
+    call_to = np.zeros(16, np.int32)
     steps = 0
     while counts[EXPANDED] < counts[STATES]:
         if counts[STATES] > most_states:
@@ -273,7 +276,8 @@ def determinise(  # type: ignore[no-untyped-def]
                         special = n_byte_classes - 1 - (label >> 1)
                         last_class = 1
                     else:
-                        first_class, last_class = class_start[label >> 1], class_start[(label >> 1) + 1]
+                        first_class = class_start[label >> 1]
+                        last_class = class_start[(label >> 1) + 1]
                     steps += last_class - first_class
                     if n_groups + last_class - first_class > capacity:
                         capacity = 2 * capacity + last_class - first_class
@@ -283,9 +287,7 @@ def determinise(  # type: ignore[no-untyped-def]
                         moved_by = _longer(moved_by, capacity)
                         group_state = _longer(group_state, capacity)
                         group_stamp = _longer(group_stamp, capacity)
-                        longer = np.zeros(capacity, np.uint8)
-                        longer[: len(group_primary)] = group_primary
-                        group_primary = longer
+                        group_primary = _longer(group_primary, capacity)
                     for j in range(first_class, last_class):
                         c = classes[j] if special < 0 else special
                         g = group_of[c]
@@ -299,22 +301,22 @@ def determinise(  # type: ignore[no-untyped-def]
                             n_groups += 1
                         group_of[c] = moved[g]
                 elif what == CALL:
-                    if n_calls == len(calls):
-                        more = np.zeros((2 * n_calls, 2), np.int32)
-                        more[:n_calls] = calls
-                        calls = more
+                    if n_calls == len(call_of):
+                        call_of = _longer(call_of, 2 * n_calls)
+                        call_to = _longer(call_to, 2 * n_calls)
                     k = n_calls
-                    while k > 0 and calls[k - 1, 0] > label:
-                        calls[k, 0] = calls[k - 1, 0]
-                        calls[k, 1] = calls[k - 1, 1]
+                    while k > 0 and call_of[k - 1] > label:
+                        call_of[k] = call_of[k - 1]
+                        call_to[k] = call_to[k - 1]
                         k -= 1
-                    calls[k, 0] = label
-                    calls[k, 1] = target
+                    call_of[k] = label
+                    call_to[k] = target
                     n_calls += 1
                 elif ops[label, 0] == MEMBER:
                     if owner < 0 or ops[label, 1] < ops[owner, 1]:
                         owner = label
-                elif not (marks[s, 0] == LOOP_BODY and _starts_copy(pool, lo, hi, ops[label, 3])):
+                elif marks[s, 0] != LOOP_BODY or not _holds(pool, lo, hi, ops[label, 3]):
+                    # (An empty copy must not count: no operation where a copy begins.)
                     first = _single(
                         ops[label, 2], empty, edges, essential, stamp, counts, out, one, of_single,
                         start, pool, table,
@@ -365,7 +367,7 @@ def determinise(  # type: ignore[no-untyped-def]
                 if g == 0:
                     continue
                 if group_stamp[g] == 0:
-                    n = 0
+                    n = ZERO
                     primary = 0
                     k = g
                     while k > 0:
@@ -402,10 +404,10 @@ def determinise(  # type: ignore[no-untyped-def]
             return GROW
         k = 0
         while k < n_calls:
-            rule = calls[k, 0]
-            n = 0
-            while k < n_calls and calls[k, 0] == rule:
-                targets[n] = calls[k, 1]
+            rule = call_of[k]
+            n = ZERO
+            while k < n_calls and call_of[k] == rule:
+                targets[n] = call_to[k]
                 n += 1
                 k += 1
             counts[N_COUNTS] += 1
@@ -430,19 +432,19 @@ def determinise(  # type: ignore[no-untyped-def]
     return DONE
 
 
-@njit(cache=True)
-def _starts_copy(pool, lo, hi, first):  # type: ignore[no-untyped-def]
-    """Whether a subset holds the state where a copy begins: an empty copy must not count."""
+@inner
+def _holds(pool, lo, hi, state):  # type: ignore[no-untyped-def]
+    found = False
     for i in range(lo, hi):
-        if pool[i] == first:
-            return True
-    return False
+        found = found or pool[i] == state
+    return found
 
 
-@njit(cache=True)
+@inner
 def _longer(array, size):  # type: ignore[no-untyped-def]
     longer = np.zeros(size, np.int32)
-    longer[: len(array)] = array
+    for i in range(len(array)):
+        longer[i] = array[i]
     return longer
 
 
@@ -484,9 +486,7 @@ def merge_classes(  # type: ignore[no-untyped-def]
                 met[c] = q
                 target_of[c] = edge_target[e]
                 primary_of[c] = edge_primary[e]
-            elif (
-                met[d] != q or target_of[d] != edge_target[e] or primary_of[d] != edge_primary[e]
-            ):
+            elif met[d] != q or target_of[d] != edge_target[e] or primary_of[d] != edge_primary[e]:
                 wrong[c] = 1
     number = np.zeros(n_classes, np.int32)
     n = 0

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structspec.automata.automaton import DEAD, Automaton, byte_costs
-from structspec.automata.costs import TokenTrie, solve_costs
+from structspec.automata.costs import solve_costs
 from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.memory import Slot
 from structspec.automata.tables import Network
@@ -36,6 +36,7 @@ from structspec.limits import Limits
 from structspec.masks.cache import END, Cache, Row
 from structspec.masks.fill import NONE, SEVERAL, UNLIMITED, advance_token, fill_row, only_byte
 from structspec.masks.probes import plain_probes
+from structspec.masks.tables import tables_of
 from structspec.vocab import Vocabulary
 
 # Below this many tokens a full walk beats the bulk classes.
@@ -60,13 +61,10 @@ class Constraint:
         self.vocab = vocab
         self.limits = limits or Limits()
         self._words = -(-vocab.size // 32)
-        self._covered = assume_all_bytes or vocab.written_bytes <= vocab.single_bytes
-        enabled = np.full(256, assume_all_bytes, np.bool_)
-        enabled[list(vocab.written_bytes)] = True
-        trie = None
-        if self._covered and not assume_all_bytes:
-            terminal = (np.diff(vocab.trie.token_offset) > 0).astype(np.uint8)
-            trie = TokenTrie(vocab.trie.byte.copy(), vocab.trie.skip.copy(), terminal)
+        tables = self._tables = tables_of(vocab)
+        self._covered = assume_all_bytes or tables.covered
+        enabled = np.ones(256, np.bool_) if assume_all_bytes else tables.enabled
+        trie = tables.trie if self._covered and not assume_all_bytes else None
         self._costs = solve_costs(network, enabled, trie, vocab.special)
         self._specials = np.array(
             [
@@ -81,10 +79,7 @@ class Constraint:
             raise _unsatisfiable(network, vocab)
         self._bulk = int(vocab.size >= _BULK_VOCABULARY)
         self._enabled = enabled
-        self._eos = np.zeros(self._words, np.uint32)
-        for token in vocab.eos_ids:
-            self._eos[token >> 5] |= np.uint32(1 << (token & 31))
-        self._tables = _token_tables(vocab)
+        self._eos = tables.eos
         self._cache = cache or self.new_cache()
         self._attach(self._cache.automaton)
         if not self._covered and self.distance(self.start) >= UNREACHABLE:
@@ -126,8 +121,8 @@ class Constraint:
             memory.put(Slot(first + 4), trie.token_ids)
         memory.put(Slot.STACK, np.zeros(vocab.trie.max_depth + 2, np.int32))
         memory.put(Slot.PLAIN_UPTO, vocab.plain.upto)
-        memory.put(Slot.TOKEN_START, self._tables[0])
-        memory.put(Slot.TOKEN_BYTES, self._tables[1])
+        memory.put(Slot.TOKEN_START, self._tables.token_start)
+        memory.put(Slot.TOKEN_BYTES, self._tables.token_bytes)
         memory.put(Slot.PROBES, plain_probes(self._network.class_of, self._enabled))
         single = np.full(self._network.n_classes, SEVERAL, np.int32)
         for index, members in enumerate(self._network.class_bytes):
@@ -373,13 +368,6 @@ class Constraint:
                 self._cache.distances[end] = steps
                 end, steps = parent[end], steps + 1
             return self._cache.distances[config]
-
-
-def _token_tables(vocab: Vocabulary) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    lengths = np.fromiter((len(t or b"") for t in vocab.tokens), np.int64, len(vocab.tokens))
-    start = np.zeros(len(vocab.tokens) + 1, np.int32)
-    start[1:] = np.cumsum(lengths)
-    return start, np.frombuffer(b"".join(t or b"" for t in vocab.tokens) + b"\0", np.uint8)
 
 
 def _unsatisfiable(network: Network, vocab: Vocabulary) -> Unsatisfiable:

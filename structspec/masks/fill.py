@@ -15,19 +15,19 @@ from __future__ import annotations
 
 from numba import njit
 
-from structspec.automata.memory import Count, Slot, i32, u8, u32
+from structspec.automata.memory import ONE, ZERO, Count, Slot, i32, inner, slot, u8, u32, wide
 from structspec.automata.pushdown import DEAD, step
 
-_CLASS_OF, _COUNT, _CONFIG_COST = int(Slot.CLASS_OF), int(Slot.COUNT), int(Slot.CONFIG_COST)
-_CONFIG_ACCEPTS, _UNIFORM = int(Slot.CONFIG_ACCEPTS), int(Slot.CONFIG_UNIFORM)
-_CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
-_EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
-_EDGE_PRIMARY = int(Slot.EDGE_PRIMARY)
-_TRIE_BYTE, _REST_BYTE = int(Slot.TRIE_BYTE), int(Slot.REST_BYTE)
-_PLAIN_UPTO, _PROBES, _CLASS_BYTE = int(Slot.PLAIN_UPTO), int(Slot.PROBES), int(Slot.CLASS_BYTE)
-_TOKEN_START, _TOKEN_BYTES = int(Slot.TOKEN_START), int(Slot.TOKEN_BYTES)
-_SPECIALS = int(Slot.SPECIALS)
-_STACK, _CLASSES = int(Slot.STACK), int(Count.CLASSES)
+_CLASS_OF, _COUNT, _CONFIG_COST = slot(Slot.CLASS_OF), slot(Slot.COUNT), slot(Slot.CONFIG_COST)
+_CONFIG_ACCEPTS, _UNIFORM = slot(Slot.CONFIG_ACCEPTS), slot(Slot.CONFIG_UNIFORM)
+_CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
+_EDGE_START, _EDGE_CLASS = slot(Slot.EDGE_START), slot(Slot.EDGE_CLASS)
+_EDGE_PRIMARY = slot(Slot.EDGE_PRIMARY)
+_TRIE_BYTE, _REST_BYTE = slot(Slot.TRIE_BYTE), slot(Slot.REST_BYTE)
+_PLAIN_UPTO, _PROBES, _CLASS_BYTE = slot(Slot.PLAIN_UPTO), slot(Slot.PROBES), slot(Slot.CLASS_BYTE)
+_TOKEN_START, _TOKEN_BYTES = slot(Slot.TOKEN_START), slot(Slot.TOKEN_BYTES)
+_SPECIALS = slot(Slot.SPECIALS)
+_STACK, _CLASSES = slot(Slot.STACK), int(Count.CLASSES)
 
 #: Values of CLASS_BYTE for classes that hold several writable bytes, or none. (Not −1: byte + 1 is
 #: compared with 0, "no byte yet", in `only_byte`.)
@@ -45,38 +45,33 @@ def fill_row(header, config, limit, bulk, row):  # type: ignore[no-untyped-def]
     `row` must be zero. `bulk`: 1 if PLAIN_UPTO and the REST trie may be used. Returns the
     largest cost that an allowed token leads to, or a negative code (then the row is unusable).
     """
-    worst = _fill_text(header, config, limit, bulk, row)
+    worst = ZERO
     specials, cost = i32(header, _SPECIALS), i32(header, _CONFIG_COST)
     for i in range(0, len(specials), 2):
-        if worst < 0:
-            break
-        following = step(header, config, specials[i + 1])
+        following = step(header, config, wide(specials[i + 1]))
         if following < 0:
             return following
+        cost = i32(header, _CONFIG_COST)
         if following != DEAD and cost[following] <= limit:
-            worst = max(worst, cost[following])
+            worst = max(worst, wide(cost[following]))
             row[specials[i] >> 5] |= 1 << (specials[i] & 31)
-    return worst
-
-
-@njit(cache=True)
-def _fill_text(header, config, limit, bulk, row):  # type: ignore[no-untyped-def]
-    """`fill_row` for the tokens that write text."""
+    trie = _TRIE_BYTE
     if bulk:
-        following = uniform(header, config, 0)
+        following = uniform(header, config, ZERO)
         if following < 0:
             return following
         if following != MIXED:
-            worst = _bulk_rows(header, config, limit, row)
-            if worst < 0:
-                return worst
-            if worst != MIXED:
-                rest = _walk(header, config, limit, row, _REST_BYTE)
-                return rest if rest < 0 else max(worst, rest)
-    return _walk(header, config, limit, row, _TRIE_BYTE)
+            plain = _bulk_rows(header, config, limit, row)
+            if plain < 0:
+                return plain
+            if plain != MIXED:
+                worst = max(worst, plain)
+                trie = _REST_BYTE
+    walked = _walk(header, config, limit, row, trie)
+    return walked if walked < 0 else max(worst, walked)
 
 
-@njit(cache=True)
+@inner
 def _walk(header, config, limit, row, trie):  # type: ignore[no-untyped-def]
     nodes, skip, depth = u8(header, trie), i32(header, trie + 1), i32(header, trie + 2)
     offset, ids = i32(header, trie + 3), i32(header, trie + 4)
@@ -90,7 +85,7 @@ def _walk(header, config, limit, row, trie):  # type: ignore[no-untyped-def]
     i, n = 1, len(nodes)
     while i < n:
         d = depth[i]
-        following = step(header, stack[d - 1], classes[nodes[i]])
+        following = step(header, wide(stack[d - 1]), wide(classes[nodes[i]]))
         if following < 0:
             return following
         if following == DEAD:
@@ -98,14 +93,14 @@ def _walk(header, config, limit, row, trie):  # type: ignore[no-untyped-def]
             continue
         stack[d] = following
         if offset[i + 1] > offset[i] and cost[following] <= limit:
-            worst = max(worst, cost[following])
+            worst = max(worst, wide(cost[following]))
             for k in range(offset[i], offset[i + 1]):
                 row[ids[k] >> 5] |= 1 << (ids[k] & 31)
         i += 1
     return worst
 
 
-@njit(cache=True)
+@inner
 def _bulk_rows(header, config, limit, row):  # type: ignore[no-untyped-def]
     """Plain tokens by character length, along the chain of uniform successors.
 
@@ -117,9 +112,9 @@ def _bulk_rows(header, config, limit, row):  # type: ignore[no-untyped-def]
     longest = len(upto) // words - 1
     worst = 0
     here = config
-    length = 0
+    length = ZERO
     while length < longest:  # first only look how the chain ends
-        following = uniform(header, here, 1)
+        following = uniform(header, here, ONE)
         if following < 0 or following == MIXED:
             return following
         if following in (DEAD, here):
@@ -127,15 +122,15 @@ def _bulk_rows(header, config, limit, row):  # type: ignore[no-untyped-def]
         length += 1
         here = following
     here = config
-    run = 0  # lengths from here on have not been added yet
-    length = 0
+    run = ZERO  # lengths from here on have not been added yet
+    length = ZERO
     while length < longest:
-        following = uniform(header, here, 1)
+        following = uniform(header, here, ONE)
         if following == DEAD:
             break
         fits = cost[following] <= limit
         if fits:
-            worst = max(worst, cost[following])
+            worst = max(worst, wide(cost[following]))
         elif length > run:
             _add_lengths(upto, row, words, run, length)
         if following == here:  # a free string: every further length looks the same
@@ -150,7 +145,7 @@ def _bulk_rows(header, config, limit, row):  # type: ignore[no-untyped-def]
     return worst
 
 
-@njit(cache=True)
+@inner
 def _add_lengths(upto, row, words, above, last):  # type: ignore[no-untyped-def]
     for w in range(words):
         row[w] |= upto[last * words + w] & ~upto[above * words + w]
@@ -165,7 +160,7 @@ def uniform(header, config, patient):  # type: ignore[no-untyped-def]
     a flat list of groups, each the lead classes followed by the classes of every continuation
     byte), then remembered.
     """
-    known = i32(header, _UNIFORM)[config]
+    known = wide(i32(header, _UNIFORM)[config])
     if known:
         return known
     probes = i32(header, _PROBES)
@@ -173,12 +168,12 @@ def uniform(header, config, patient):  # type: ignore[no-untyped-def]
     at = 1
     target = 0
     for _ in range(groups):
-        n_leads, n_more = probes[at], probes[at + 1]
+        n_leads, n_more = wide(probes[at]), wide(probes[at + 1])
         leads = at + 2
         at = leads + n_leads
         previous = 0
         for k in range(n_leads):
-            following = step(header, config, probes[leads + k])
+            following = step(header, config, wide(probes[leads + k]))
             if following < 0:
                 return following
             if n_more and following == previous:
@@ -188,10 +183,10 @@ def uniform(header, config, patient):  # type: ignore[no-untyped-def]
             for _ in range(n_more):
                 if following == DEAD:
                     break
-                n_classes = probes[more]
+                n_classes = wide(probes[more])
                 reached = 0
                 for j in range(n_classes):
-                    after = step(header, following, probes[more + 1 + j])
+                    after = step(header, following, wide(probes[more + 1 + j]))
                     if after < 0:
                         return after
                     if reached == 0:
@@ -209,7 +204,7 @@ def uniform(header, config, patient):  # type: ignore[no-untyped-def]
             if following == DEAD and not patient:
                 return MIXED
         for _ in range(n_more):
-            at += 1 + probes[at]
+            at += 1 + wide(probes[at])
     if target == 0:
         target = MIXED
     i32(header, _UNIFORM)[config] = target
@@ -228,10 +223,10 @@ def advance_token(header, config, token):  # type: ignore[no-untyped-def]
         specials = i32(header, _SPECIALS)
         for i in range(0, len(specials), 2):
             if specials[i] == token:
-                return step(header, config, specials[i + 1])
+                return step(header, config, wide(specials[i + 1]))
         return DEAD
     for i in range(start[token], start[token + 1]):
-        config = step(header, config, classes[data[i]])
+        config = step(header, config, wide(classes[data[i]]))
         if config <= DEAD:
             return config
     return config
@@ -252,10 +247,10 @@ def only_byte(header, config, primary):  # type: ignore[no-untyped-def]
     for i in range(start[config], start[config + 1], 2):
         state = items[i]
         for e in range(edge_start[state], edge_start[state + 1]):
-            byte = class_byte[edge_class[e]]
+            byte = wide(class_byte[edge_class[e]])
             if byte == NONE or found == byte + 1 or (primary and not edge_primary[e]):
                 continue
-            following = step(header, config, edge_class[e])
+            following = step(header, config, wide(edge_class[e]))
             if following < 0:
                 return following
             if following == DEAD:

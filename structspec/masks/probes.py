@@ -29,15 +29,20 @@ def plain_probes(class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]) -> NDA
     class_of: uint8[256]; enabled: bool[256], the bytes that occur in tokens (others never come).
     """
 
-    def classes(values: range) -> list[int]:
-        return sorted({int(class_of[b]) for b in values if enabled[b]})
+    class_list = [c if e else -1 for c, e in zip(class_of.tolist(), enabled.tolist(), strict=True)]
+    known: dict[tuple[int, int], list[int]] = {}
 
-    ascii_bytes = [b for b in range(0x20, 0x80) if b not in (0x22, 0x5C) and enabled[b]]
-    groups: list[tuple[list[int], list[list[int]]]] = [
-        (sorted({int(class_of[b]) for b in ascii_bytes}), [])
-    ]
+    def classes(values: tuple[int, int]) -> list[int]:
+        found = known.get(values)
+        if found is None:
+            found = known[values] = sorted({*class_list[values[0] : values[1] + 1]} - {-1})
+        return found
+
+    parts = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7F))  # ASCII but the quote and the backslash
+    ordinary = sorted({c for part in parts for c in classes(part)})
+    groups: list[tuple[list[int], list[list[int]]]] = [(ordinary, [])]
     for shape in _SHAPES:
-        leads, *following = [classes(range(lo, hi + 1)) for lo, hi in shape]
+        leads, *following = [classes(span) for span in shape]
         groups.append((leads, following))
     out = []
     kept = [(lead, more) for lead, more in groups if lead and all(more)]
