@@ -36,8 +36,6 @@ MOST_WORK = 750_000
 
 # How many units may pass between two looks at the clock.
 _TICKS = 4096
-#: One operation on automata over characters may take this long, and never longer than is left.
-_MOST_SECONDS = 2.0
 
 
 class Work:
@@ -94,5 +92,5 @@ def most_states() -> int:
 def automaton_budget(states: int) -> Budget:
     """The budget of one operation on automata over characters."""
     work = _CURRENT.get()
-    seconds = _MOST_SECONDS if work is None else min(_MOST_SECONDS, work.limits.time)
+    seconds = Limits().time if work is None else work.limits.time
     return Budget(states=states, seconds=seconds)

@@ -143,12 +143,17 @@ class Digits:
         self.spelling = spelling
         #: Whether ``1.0`` spells an integer (in draft 4 it is none).
         self.zero_fractions = spelling == "any"
+        #: Whether integers have to be spelled so.
+        self.pointed = False
         # Rules by body: tails such as "any digits" are the same for most bounds.
         self._bodies: dict[ir.Node, str] = {}
 
     def number_texts(self, numbers: NumberSet) -> ir.Node | None:
         """The texts of a set of numbers; None if its multiples would cost too many states."""
         self.zero_fractions = self.spelling == "any" and not numbers.bare
+        self.pointed = numbers.pointed
+        if self.pointed and self.spelling != "any":
+            return ir.NOTHING  # the canonical spelling writes integers without a point
         if not numbers.multiples and not numbers.others:
             if numbers.ints == INTEGERS and numbers.fracs == REALS:
                 return self._all_numbers()
@@ -217,6 +222,8 @@ class Digits:
         return ir.sequence((node, ir.Choice((ir.EPSILON, ir.Variant(suffix)))))
 
     def _integer_suffix(self, node: ir.Node) -> ir.Node:
+        if self.pointed:
+            return ir.sequence((node, _DOT_ZEROS))
         return self._with_variant(node, _DOT_ZEROS) if self.zero_fractions else node
 
     def _all_integers(self) -> ir.Node:
