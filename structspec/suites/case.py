@@ -43,7 +43,8 @@ class Test:
 class Group:
     """A schema (JSON text), what it is about, its compile options and its tests.
 
-    `may_refuse`: False if the suite demands that the schema compiles.
+    `may_refuse`: False if the suite demands that the schema compiles. `fault`: why its files cannot
+    be read ("" if they can); then it is counted and never given to an engine.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Group:
     options: Mapping[str, Any] = field(default_factory=dict)
     description: str = ""
     may_refuse: bool = True
+    fault: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ Example: ``load_folder(Path("my-schemas")).groups[0].topic``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from structspec.errors import SchemaError
@@ -33,7 +33,8 @@ _VERDICT = re.compile(r"(in)?valid(?![A-Za-z])")
 def load_folder(path: Path) -> Suite:
     """Load a folder by the convention above, or one schema file with what lies beside it.
 
-    Raises SchemaError if there is no schema or a file is not JSON.
+    A file that cannot be read becomes a group with a `fault`, and the others are run. Raises
+    SchemaError if there is no schema at all.
     """
     if path.is_file():
         schemas, root = [path], path.parent
@@ -44,16 +45,31 @@ def load_folder(path: Path) -> Suite:
         schemas = schemas or files
     if not schemas:
         raise SchemaError(f"no .json file in '{path}'")
-    return Suite(f"folder-{path.stem}", tuple(_group(f, root) for f in schemas))
+    return Suite(f"folder-{path.stem}", tuple(g for f in schemas for g in _groups(f, root)))
 
 
-def _group(schema: Path, root: Path) -> Group:
+def _groups(schema: Path, root: Path) -> Iterator[Group]:
+    """The group of a schema, then one for each instance that cannot be read."""
     name = schema.relative_to(root).as_posix()
-    tests = tuple(
-        Test(file.relative_to(root).as_posix(), _instance(file), valid)
-        for file, valid in _instances(schema)
-    )
-    return Group(name, name, _json(schema), tests)
+    tests = []
+    unread = []
+    for file, valid in _instances(schema):
+        own = file.relative_to(root).as_posix()
+        try:
+            tests.append(Test(own, _instance(file), valid))
+        except SchemaError as error:
+            unread.append(_unreadable(own, error))
+    try:
+        yield Group(name, name, _json(schema), tuple(tests))
+    except SchemaError as error:
+        yield _unreadable(name, error, tests)
+    yield from unread
+
+
+def _unreadable(name: str, error: SchemaError, tests: Sequence[Test] = ()) -> Group:
+    """A group of what cannot be judged; by itself it counts as one test, so that tables show it."""
+    alone = (Test(name, "", True, "the file itself"),)
+    return Group(name, name, "", tuple(tests) or alone, fault=str(error))
 
 
 def _instances(schema: Path) -> Iterator[tuple[Path, bool]]:

@@ -5,6 +5,7 @@ right          the engine's answer is the suite's
 declined       a legal other spelling that the suite lets an engine leave out
 refused        the engine said, typed, that it cannot do this schema (or this text)
 timeout        no answer within the schema's time
+unreadable     the file of the schema or of an instance is not JSON; no engine saw it
 crash          the process died, or something other than a refusal was raised
 false reject   a valid text was called invalid
 false accept   an invalid text was called valid: the worst outcome
@@ -40,6 +41,7 @@ class Outcome(StrEnum):
     DECLINED = "declined"
     REFUSED = "refused"
     TIMEOUT = "timeout"
+    UNREADABLE = "unreadable"
     CRASH = "crash"
     FALSE_REJECT = "false reject"
     FALSE_ACCEPT = "false accept"
@@ -157,5 +159,5 @@ class Run:
                 yield TestResult(group.id, group.failure or Outcome.RIGHT, group.detail)
 
     def bad(self) -> Iterator[TestResult]:
-        """The entries that were wrong, crashed or timed out."""
+        """The entries that were wrong, crashed, timed out or could not be read."""
         return (result for result in self.entries() if result.outcome.bad)

@@ -26,6 +26,8 @@ from typing import Any
 import jsonschema
 from jsonschema.validators import extend
 
+from structspec.frontends.jsonschema.keywords import keyword_of, subschemas
+
 __all__ = ["read", "reference"]
 
 _CLASSES: dict[int, Any] = {
@@ -50,6 +52,8 @@ def reference(
     The schema may hold floats; they mean the decimals that they print as.
     """
     schema = read(json.dumps(schema))
+    if draft == 2019:
+        schema = _without_boolean_items(schema)
     kind = _CLASSES[draft]
     strict = extend(
         kind,
@@ -59,6 +63,27 @@ def reference(
     checker = jsonschema.FormatChecker(formats) if formats else None
     validator = strict(schema, format_checker=checker)
     return lambda value: bool(validator.is_valid(value))
+
+
+def _without_boolean_items(schema: Any) -> Any:
+    """The same schema with objects for ``items``: beside ``unevaluatedItems`` `jsonschema` fails on
+    true and false there."""
+    if not isinstance(schema, dict):
+        return schema
+    made = dict(schema)
+    for name, value in schema.items():
+        keyword = keyword_of(name, 2019)
+        if keyword is None:
+            continue
+        for path, sub in subschemas(keyword, value):
+            fixed = _without_boolean_items(sub)
+            if not path:
+                made[name] = ({} if fixed else {"not": {}}) if isinstance(fixed, bool) else fixed
+            elif isinstance(value, dict):
+                made[name] = {**made[name], path[0]: fixed}
+            else:
+                made[name] = [*made[name][: int(path[0])], fixed, *made[name][int(path[0]) + 1 :]]
+    return made
 
 
 def _integer(checker: Any, value: Any) -> bool:

@@ -2,7 +2,8 @@
 
 `table` is plain text (topics down, outcomes of each engine across, then refusals by keyword and
 the tests that went wrong); `as_json` holds everything; `junit` has a suite per engine and topic,
-where wrong answers are failures, crashes and timeouts errors, and refusals skipped.
+where wrong answers are failures, crashes, timeouts and files that cannot be read errors, and
+refusals skipped.
 
 Example: ``print(table([run_suite(suite, "structspec"), run_suite(suite, "xgrammar")]))``.
 """
@@ -214,6 +215,7 @@ _TAGS = {
     Outcome.FALSE_REJECT: "failure",
     Outcome.CRASH: "error",
     Outcome.TIMEOUT: "error",
+    Outcome.UNREADABLE: "error",
     Outcome.REFUSED: "skipped",
     Outcome.DECLINED: "skipped",
 }

@@ -177,7 +177,7 @@ class _Pool:
     ) -> None:
         self.sheets = [_Sheet(group) for group in suite.groups]
         self.identity: tuple[str, str, tuple[str, ...]] = (engine, "", ())
-        self._waiting = deque(self.sheets)
+        self._waiting = deque(sheet for sheet in self.sheets if not sheet.group.fault)
         self._overrides = options
         common = {**suite.options, **options}
         if suite.resources:
@@ -192,6 +192,10 @@ class _Pool:
         self._tally: Counter[Outcome] = Counter()
 
     def run(self, jobs: int) -> None:
+        for sheet in self.sheets:
+            if sheet.group.fault:
+                sheet.fail(Outcome.UNREADABLE, sheet.group.fault)
+                self._finish(sheet)
         self._start()  # even for an empty suite: is the engine there?
         while self._waiting or any(w.sheet or not w.ready for w in self._workers):
             while len(self._workers) < min(jobs, len(self._waiting)):

@@ -13,6 +13,7 @@ import pytest
 
 from structspec.errors import UnsupportedFeature
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema
+from structspec.limits import Limits
 
 _path = Path(__file__).parent / "ir_reference.py"
 _spec = importlib.util.spec_from_file_location("ir_reference", _path)
@@ -150,15 +151,15 @@ def test_dynamic_references_depend_on_the_way() -> None:
 def test_a_doubtful_string_is_neither_asserted_nor_denied() -> None:
     name = {"format": "hostname"}
     for schema in (name, {"not": name}, {"not": {"not": name}}):
-        grammar, report = lower_schema(schema, SchemaOptions())
+        grammar, report = lower_schema(schema, SchemaOptions(), Limits(time=120))
         assert not ir_reference.accepts(grammar, '"xn--a"')
         assert [entry.keyword for entry in report.with_status("narrowed")] == ["format"]
-    grammar, _ = lower_schema({"not": name}, SchemaOptions())
+    grammar, _ = lower_schema({"not": name}, SchemaOptions(), Limits(time=120))
     assert ir_reference.accepts(grammar, '"-"')
     assert not ir_reference.accepts(grammar, '"a.b"')
     # Whether both branches hold is in doubt, so neither may be written.
     both = {"oneOf": [name, {"enum": ["xn--a", "-"]}]}
-    grammar, _ = lower_schema(both, SchemaOptions())
+    grammar, _ = lower_schema(both, SchemaOptions(), Limits(time=120))
     assert not ir_reference.accepts(grammar, '"xn--a"')
     assert ir_reference.accepts(grammar, '"-"')
 

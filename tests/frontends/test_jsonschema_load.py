@@ -232,6 +232,68 @@ def test_key_order_is_a_policy() -> None:
     assert not accepts(schema, '{"b":null,"a":null}', key_order="any")
 
 
+# Metaschemas of one's own -------------------------------------------------------------------
+
+_VOCABULARY = "https://json-schema.org/draft/2020-12/vocab/"
+
+
+def _metaschema(*vocabularies: str, **required: bool) -> dict[str, Any]:
+    return {
+        "$id": "https://example.com/meta",
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$vocabulary": {
+            **{_VOCABULARY + name: True for name in vocabularies},
+            **{f"https://example.com/{name}": flag for name, flag in required.items()},
+        },
+    }
+
+
+def test_keywords_without_a_vocabulary_are_annotations() -> None:
+    schema = {
+        "$schema": "https://example.com/meta",
+        "properties": {"a": False, "b": {"minimum": 3, "items": {"maxLength": 1}}},
+        "required": ["c"],
+    }
+    resources = {"https://example.com/meta": _metaschema("core", "applicator", mine=False)}
+    grammar, report = lower_schema(schema, SchemaOptions(resources=resources, key_order="any"))
+    assert ir_reference.accepts(grammar, '{"b":["long",1]}')
+    assert ir_reference.accepts(grammar, '{"b":1}')
+    assert not ir_reference.accepts(grammar, '{"a":1}')
+    (entry,) = report.for_keyword("minimum")
+    assert (entry.pointer, entry.status) == ("/properties/b", "annotation")
+    assert "vocabulary" in entry.note
+    assert report.for_keyword("required")[0].status == "annotation"
+
+
+def test_an_embedded_resource_may_have_a_metaschema_of_its_own() -> None:
+    schema = {
+        "minimum": 1,
+        "anyOf": [{"$id": "inner", "$schema": "https://example.com/meta", "maximum": 2}],
+    }
+    resources = {"https://example.com/meta": _metaschema("core", "applicator")}
+    grammar, _ = lower_schema(schema, SchemaOptions(resources=resources))
+    assert ir_reference.accepts(grammar, "3") and not ir_reference.accepts(grammar, "0")
+
+
+def test_vocabularies_that_are_demanded_and_unknown_are_refused() -> None:
+    schema = {"$schema": "https://example.com/meta", "minimum": 3}
+    resources = {"https://example.com/meta": _metaschema("core", mine=True)}
+    with pytest.raises(UnsupportedFeature, match=r"example\.com/mine") as caught:
+        lower_schema(schema, SchemaOptions(resources=resources))
+    assert caught.value.keyword == "$vocabulary"
+    with pytest.raises(UnsupportedFeature, match="unknown dialect"):
+        lower_schema(schema, SchemaOptions())
+
+
+def test_a_metaschema_may_assert_formats_only_if_the_caller_does() -> None:
+    schema = {"$schema": "https://example.com/meta", "format": "ipv4"}
+    resources = {"https://example.com/meta": _metaschema("core", "format-assertion")}
+    grammar, _ = lower_schema(schema, SchemaOptions(resources=resources))
+    assert not ir_reference.accepts(grammar, '"a"')
+    with pytest.raises(UnsupportedFeature, match="asserts formats"):
+        lower_schema(schema, SchemaOptions(resources=resources, assert_formats=False))
+
+
 # The report --------------------------------------------------------------------------------
 
 

@@ -266,3 +266,13 @@ def test_exponents_are_spelled_where_only_the_sign_is_bounded(
         assert grammar.accepts(text) == expected, text
     for text in ("1e", "e5", "1e+", "00e1", ".5e1", "1.e1"):
         assert not grammar.accepts(text)
+
+
+def test_in_draft_4_what_is_no_integer_may_have_its_value() -> None:
+    schema = {"$schema": "http://json-schema.org/draft-04/schema#", "not": {"type": "integer"}}
+    grammar = compile_numbers(schema)
+    for text, right in {"1.0": True, "0.000": True, "-0.0": True, "1.5": True, "1": False}.items():
+        assert ir_reference.accepts(grammar, text) == right, text
+    twice = {**schema, "not": {"not": {"type": "integer"}}}
+    for text, right in {"1.0": False, "1": True, "1.5": False}.items():
+        assert ir_reference.accepts(compile_numbers(twice), text) == right, text

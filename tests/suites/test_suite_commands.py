@@ -79,6 +79,29 @@ def test_a_baseline_is_written_then_kept(capsys: Any, tmp_path: Path) -> None:
     assert code == 1 and "regression: s.valid.json: refused -> false reject" in err
 
 
+def test_files_that_are_not_json_are_named_and_the_others_run(capsys: Any, tmp_path: Path) -> None:
+    (tmp_path / "broken.schema.json").write_text('{"type": ')
+    (tmp_path / "broken.valid.json").write_text("1")
+    (tmp_path / "alone.schema.json").write_bytes(b"\xff")
+    (tmp_path / "good.schema.json").write_text("{}")
+    (tmp_path / "good.valid.json").write_text('"yes"')
+    (tmp_path / "good.invalid-cut.json").write_text("[1,")
+    arguments = ("suite", "run", tmp_path, "--engine", ENGINE)
+    code, out, _ = run(capsys, *arguments)
+    assert code == 1
+    lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
+    assert lines["topic"] == ["topic", "tests", "right", "refused", "unreadable", "false",
+                              "reject", "false", "accept"]  # fmt: skip
+    assert lines["all"] == ["all", "4", "1", "·", "3", "·", "·"]
+    assert lines["good.schema.json"][1:3] == ["1", "1"]
+    for name in ("broken.valid.json", "alone.schema.json", "good.invalid-cut.json"):
+        assert any(line.startswith(f"unreadable: {name}") for line in out.splitlines())
+    assert "line 1, column 10" in out
+    code, out, _ = run(capsys, *arguments, "--json", "-")
+    groups = {group["id"]: group for group in json.loads(out)["runs"][0]["groups"]}
+    assert code == 1 and groups["broken.schema.json"]["failure"] == "unreadable"
+
+
 BAD = {
     "no such path": (("nowhere",), "nowhere"),
     "unknown format": ((".", "--format", "yaml"), "yaml"),

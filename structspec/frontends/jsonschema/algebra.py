@@ -151,7 +151,7 @@ def _products(
     found: dict[Shape, None] = {}
     for mine in left:
         for theirs in right:
-            spend(3)
+            spend(12)
             both = mine.intersect(theirs)
             if not both.empty and both not in found and not (prune and prune(both)):
                 found[both] = None

@@ -16,7 +16,7 @@ from typing import Any
 from structspec.automata.chardfa import CharDfa
 from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.algebra import ANYTHING, Form, intersect
-from structspec.frontends.jsonschema.arrays import ArrayShape, Count
+from structspec.frontends.jsonschema.arrays import ALL_ARRAYS, ArrayShape, Count
 from structspec.frontends.jsonschema.budget import automaton_budget
 from structspec.frontends.jsonschema.evaluated import Evaluated, Kind
 from structspec.frontends.jsonschema.fates import asserted_format
@@ -31,15 +31,27 @@ from structspec.frontends.jsonschema.numbers import (
     NumberSet,
     bounded,
 )
-from structspec.frontends.jsonschema.objects import ObjectShape, cells_of
+from structspec.frontends.jsonschema.objects import ALL_OBJECTS, ObjectShape, cells_of
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.places import Atlas, Place
 from structspec.frontends.jsonschema.refusal import Refusal
-from structspec.frontends.jsonschema.strings import Doubts, StringShape
+from structspec.frontends.jsonschema.strings import ALL_STRINGS, Doubts, StringShape
 from structspec.frontends.jsonschema.text_automata import pattern_dfa
 from structspec.frontends.jsonschema.values import form_of_values
 
 __all__ = ["own_evaluated", "own_form"]
+
+_NUMBER_WORDS = frozenset(
+    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+)
+_STRING_WORDS = frozenset({"minLength", "maxLength", "pattern", "format"})
+_ARRAY_WORDS = frozenset(
+    {"items", "prefixItems", "additionalItems", "minItems", "maxItems", "contains", "uniqueItems"}
+)
+_OBJECT_WORDS = frozenset(
+    {"properties", "required", "additionalProperties", "patternProperties", "propertyNames",
+     "minProperties", "maxProperties", "dependentRequired", "dependencies"}
+)  # fmt: skip
 
 # Automata of patterns, and why there are none; weighed in states.
 _PATTERNS: Kept[str, CharDfa | UnsupportedFeature | SchemaError | BudgetExceeded] = Kept(300_000)
@@ -97,8 +109,18 @@ class _Reader:
         return self.atlas.goal(schema, self.place, *path)
 
     def form(self) -> Form:
-        types = self.keywords.get("type", list(TYPES))
+        words = self.keywords.keys()
+        listed = None
+        for keyword in words & {"enum", "const"}:
+            values = self.keywords[keyword]
+            form = form_of_values(values if keyword == "enum" else [values], self.atlas)
+            listed = form if listed is None else intersect(form, listed)
+        if listed is not None and words <= {"enum", "const"}:
+            return listed
+        types = self.keywords.get("type", TYPES)
         types = {types} if isinstance(types, str) else set(types)
+        if listed is not None:
+            types &= _types_of(listed)
         form = Form(
             "null" in types,
             frozenset({True, False}) if "boolean" in types else frozenset(),
@@ -107,16 +129,15 @@ class _Reader:
             tuple(self.arrays()) if "array" in types else (),
             tuple(self.objects()) if "object" in types else (),
         )
-        if "enum" in self.keywords:
-            form = intersect(form_of_values(self.keywords["enum"], self.atlas), form)
-        if "const" in self.keywords:
-            form = intersect(form_of_values([self.keywords["const"]], self.atlas), form)
-        return form
+        return form if listed is None else intersect(listed, form)
 
     # Per type ------------------------------------------------------------------------------
 
     def numbers(self, fractions: bool) -> Iterator[NumberSet]:
         keywords = self.keywords
+        if self.place.draft > 4 and _NUMBER_WORDS.isdisjoint(keywords):
+            yield ALL_NUMBERS if fractions else ONLY_INTEGERS
+            return
         low, high = keywords.get("minimum"), keywords.get("maximum")
         above, below = keywords.get("exclusiveMinimum"), keywords.get("exclusiveMaximum")
         numbers = ALL_NUMBERS if fractions else ONLY_INTEGERS
@@ -138,6 +159,9 @@ class _Reader:
 
     def strings(self) -> Iterator[StringShape]:
         keywords = self.keywords
+        if _STRING_WORDS.isdisjoint(keywords):
+            yield ALL_STRINGS
+            return
         low, high = keywords.get("minLength", 0), keywords.get("maxLength")
         refusals: list[Refusal] = []
         pattern = None
@@ -188,6 +212,9 @@ class _Reader:
 
     def arrays(self) -> Iterator[ArrayShape]:
         keywords, draft = self.keywords, self.place.draft
+        if _ARRAY_WORDS.isdisjoint(keywords):
+            yield ALL_ARRAYS
+            return
         prefix: tuple[Goal, ...] = ()
         rest = TRUE
         items = keywords.get("items", True)
@@ -236,6 +263,9 @@ class _Reader:
 
     def objects(self) -> Iterator[ObjectShape]:
         keywords = self.keywords
+        if _OBJECT_WORDS.isdisjoint(keywords):
+            yield ALL_OBJECTS
+            return
         additional = self.goal(keywords.get("additionalProperties", True), "additionalProperties")
         refusals: list[Refusal] = []
         patterns = self.patterns(additional, refusals)
@@ -298,6 +328,23 @@ class _Reader:
                 if isinstance(companions, list) and companions:
                     present = ObjectShape(required=tuple(dict.fromkeys((name, *companions))))
                     yield [ObjectShape(((name, FALSE),)), present]
+
+
+def _types_of(form: Form) -> set[str]:
+    """The types that values of the form may have."""
+    return {
+        name
+        for name, present in (
+            ("null", form.null),
+            ("boolean", form.booleans),
+            ("number", form.numbers),
+            ("integer", form.numbers),
+            ("string", form.strings),
+            ("array", form.arrays),
+            ("object", form.objects),
+        )
+        if present
+    }
 
 
 def _shortened(text: str) -> str:

@@ -1,9 +1,10 @@
 """What one compile of a schema may cost: seconds, work, and the size of what is written.
 
-`Work` is the meter of one compile. Everything that may run long spends units of it, about a
-microsecond each: one for a subschema, one for each property that an intersection of objects
-touches. So a schema that multiplies out is refused after about as many steps on every machine, and
-long before the clock; the clock (`Limits.time`) is looked at every so many units.
+`Work` is the meter of one compile. Everything that may run long spends units of it, one or two
+microseconds each: one for a subschema, twelve for an intersection of two objects or arrays and one
+more for each property that it touches. So a schema that multiplies out is refused after about as
+many steps on every machine, and long before the clock; the clock (`Limits.time`) is looked at every
+so many units.
 
 The meter is a context variable, because algebra on frozen shapes has no place to keep one. Outside
 a compile nothing is counted.
@@ -28,15 +29,13 @@ from structspec.automata.chardfa import Budget
 from structspec.errors import BudgetExceeded
 from structspec.limits import Limits, Stopwatch
 
-__all__ = ["MOST_WORK", "Work", "automaton_budget", "spend"]
+__all__ = ["MOST_WORK", "Work", "automaton_budget", "most_states", "spend", "write"]
 
 #: The most units that one compile may spend.
-MOST_WORK = 2_000_000
+MOST_WORK = 750_000
 
 # How many units may pass between two looks at the clock.
 _TICKS = 4096
-#: One operation on automata over characters may take this long, and never longer than is left.
-_MOST_SECONDS = 2.0
 
 
 class Work:
@@ -77,8 +76,21 @@ def spend(units: int = 1) -> None:
         work.spend(units)
 
 
+def write(states: int) -> None:
+    """Refuse what is certain to take more than `states` of `Limits` when it is built."""
+    work = _CURRENT.get()
+    if work is not None and states > work.limits.states:
+        raise BudgetExceeded("states", work.limits.states, states, adjustable=True)
+
+
+def most_states() -> int:
+    """The states that the network of the compile that is running may have."""
+    work = _CURRENT.get()
+    return Limits().states if work is None else work.limits.states
+
+
 def automaton_budget(states: int) -> Budget:
     """The budget of one operation on automata over characters."""
     work = _CURRENT.get()
-    seconds = _MOST_SECONDS if work is None else min(_MOST_SECONDS, work.limits.time)
+    seconds = Limits().time if work is None else work.limits.time
     return Budget(states=states, seconds=seconds)

@@ -28,6 +28,8 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from structspec import ir
+from structspec.automata.chardfa import CharDfa
+from structspec.frontends.jsonschema.budget import automaton_budget, most_states, spend
 from structspec.frontends.jsonschema.intervals import (
     INTEGERS,
     REALS,
@@ -66,6 +68,8 @@ _POSITIVE = ir.Choice(
         ir.Sequence((ir.Bytes(b"0."), ir.Repeat(ir.Bytes(b"0"), 0, None), _NONZERO, _DIGITS)),
     )
 )
+# More single numbers than this share their beginnings and ends.
+_MANY_POINTS = 256
 # A chain of states is cut into rules of this many characters, so that nodes stay shallow.
 _CHAIN = 8
 #: The most states that the digits of one interval may cost.
@@ -139,12 +143,17 @@ class Digits:
         self.spelling = spelling
         #: Whether ``1.0`` spells an integer (in draft 4 it is none).
         self.zero_fractions = spelling == "any"
+        #: Whether integers have to be spelled so.
+        self.pointed = False
         # Rules by body: tails such as "any digits" are the same for most bounds.
         self._bodies: dict[ir.Node, str] = {}
 
     def number_texts(self, numbers: NumberSet) -> ir.Node | None:
         """The texts of a set of numbers; None if its multiples would cost too many states."""
         self.zero_fractions = self.spelling == "any" and not numbers.bare
+        self.pointed = numbers.pointed
+        if self.pointed and self.spelling != "any":
+            return ir.NOTHING  # the canonical spelling writes integers without a point
         if not numbers.multiples and not numbers.others:
             if numbers.ints == INTEGERS and numbers.fracs == REALS:
                 return self._all_numbers()
@@ -152,7 +161,11 @@ class Digits:
                 return self._all_integers()
         scale = _common(numbers)
         texts: list[ir.Node] = []
-        for piece in pieces(numbers.ints, numbers.fracs):
+        found = list(pieces(numbers.ints, numbers.fracs))
+        if scale is None and len(found) > _MANY_POINTS:
+            texts, found = self._points(found)
+        for piece in found:
+            spend()
             if piece.low is not None and piece.low == piece.high and scale is None:
                 texts.append(self.point(piece.low))
                 continue
@@ -174,6 +187,26 @@ class Digits:
             minus = ir.Choice((ir.EPSILON, _MINUS))
             yield ir.Variant(ir.sequence((minus, _ZERO, _EXPONENT)))
 
+    def _points(self, every: list[Piece]) -> tuple[list[ir.Node], list[Piece]]:
+        """The automata of very many single numbers, and the pieces that are none."""
+        whole: list[str] = []
+        broken: list[str] = []
+        others = []
+        for piece in every:
+            if piece.low is None or piece.low != piece.high or piece.low == 0:
+                others.append(piece)
+            elif isinstance(piece.low, Decimal):
+                broken.append(_plain(piece.low).rstrip("0"))
+            else:
+                whole.append(_plain(piece.low))
+        texts: list[ir.Node] = []
+        if whole:
+            texts.append(self._integer_suffix(_literals(whole)))
+        if broken:
+            node = _literals(broken)
+            texts.append(self._with_variant(node, _ZEROS) if self.spelling == "any" else node)
+        return texts, others
+
     def point(self, value: Number) -> ir.Node:
         """The texts of one number."""
         text = ir.Bytes(_plain(value).encode())
@@ -189,6 +222,8 @@ class Digits:
         return ir.sequence((node, ir.Choice((ir.EPSILON, ir.Variant(suffix)))))
 
     def _integer_suffix(self, node: ir.Node) -> ir.Node:
+        if self.pointed:
+            return ir.sequence((node, _DOT_ZEROS))
         return self._with_variant(node, _DOT_ZEROS) if self.zero_fractions else node
 
     def _all_integers(self) -> ir.Node:
@@ -224,6 +259,15 @@ class Digits:
         if piece.kind == "integer" and node != ir.NOTHING:
             return self._integer_suffix(node)
         return node
+
+
+def _literals(texts: list[str]) -> ir.Node:
+    """The minimal automaton of many ASCII texts."""
+    spend(sum(map(len, texts)) >> 3)
+    dfa = CharDfa.of_strings(texts, automaton_budget(most_states()))
+    labels = [ir.Chars(ranges) for ranges in dfa.classes]
+    rows = tuple(tuple((labels[label], target) for label, target in row) for row in dfa.rows)
+    return ir.Automaton(rows, dfa.accepting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +475,7 @@ def _explore(reader: _Reader) -> _Automaton | None:
     order = [reader.start()]
     transitions: list[dict[int, int]] = []
     for state in order:
+        spend(2)
         row: dict[int, int] = {}
         for symbol in range(11):
             following = reader.step(state, symbol)

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+from structspec.frontends.jsonschema.dialects import Inert
 from structspec.frontends.jsonschema.formats import Format, format_of
 from structspec.frontends.jsonschema.keywords import Draft, hint, keyword_of, overridden
 from structspec.frontends.jsonschema.options import SchemaOptions
@@ -58,6 +59,9 @@ class Fates:
             if hidden and name != "$ref":
                 note = f"ignored beside $ref, as draft {draft} demands"
                 yield Entry(pointer, name, "annotation", note)
+            elif isinstance(name, Inert):
+                note = "no effect: the metaschema leaves its vocabulary out"
+                yield Entry(pointer, str(name), "annotation", note)
             elif keyword is None:
                 yield Entry(pointer, name, "annotation", hint(name, draft))
             elif keyword.role == "assertion":

@@ -20,7 +20,9 @@ from itertools import combinations
 from typing import Any, Protocol
 
 from structspec import ir
+from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema.arrays import ArrayShape, Count
+from structspec.frontends.jsonschema.budget import spend, write
 from structspec.frontends.jsonschema.finite import (
     MOST_VALUES,
     finite_values,
@@ -32,12 +34,15 @@ from structspec.frontends.jsonschema.normal import Normaliser
 from structspec.frontends.jsonschema.places import Atlas
 from structspec.frontends.jsonschema.refusal import Refusal
 
-__all__ = ["Explorer", "Items", "Writer"]
+__all__ = ["MOST_COPIES", "Explorer", "Items", "Writer", "check_count"]
 
 _MOST_STATES = 4096
 _MOST_EDGES = 32_768
 # More counts than this on one item are 2**n kinds of items.
 _MOST_COUNTS = 6
+
+#: Fewer of anything can be demanded than this; no text holds more.
+MOST_COPIES = 1 << 27
 
 _COMMA = ir.Bytes(b",")
 
@@ -148,6 +153,8 @@ class Items:
     def _plain(self, shape: ArrayShape) -> ir.Node:
         writer, comma = self.writer, self.comma
         minimum, maximum = shape.minimum, shape.maximum
+        check_count("items", minimum)
+        write(2 * len(shape.prefix))
         prefix: list[ir.Node] = []
         for goal in shape.prefix:
             item = writer.value(goal)
@@ -248,6 +255,7 @@ class Items:
         for number, (index, counted, seen) in enumerate(explorer.order):
             if explorer.over:
                 return None
+            spend(4)
             enough = all(n >= count.least for n, count in zip(counted, counts, strict=True))
             if index >= shape.minimum and enough and (not shape.repeated or seen == "done"):
                 explorer.accepting.add(number)
@@ -309,6 +317,12 @@ class Items:
                     yield seen | {index}, conjoin(goal, constant(value))
         else:
             yield seen, goal
+
+
+def check_count(what: str, minimum: int) -> None:
+    """Raise BudgetExceeded if more are demanded than can be counted."""
+    if minimum > MOST_COPIES:
+        raise BudgetExceeded(what, MOST_COPIES, minimum)
 
 
 def _order(count: Count) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -35,6 +36,7 @@ from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202
 
 from structspec.errors import SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.budget import spend
+from structspec.frontends.jsonschema.dialects import settle
 from structspec.frontends.jsonschema.keywords import Draft
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.pointers import ROOT, Pointer, escape
@@ -244,7 +246,16 @@ def load(schema: Any, options: SchemaOptions) -> Document:
                 f"use one of {known}"
             )
         default = named
-    root = _read(schema, "")
+    documents = {
+        uri: _read(document, uri + "#") for uri, document in (options.resources or {}).items()
+    }
+    settled = partial(
+        settle,
+        resources=documents,
+        draft_named=lambda uri: _DRAFTS.get(_bare(uri)),
+        assert_formats=options.assert_formats,
+    )
+    root = settled(_read(schema, ""))
     draft = draft_of(root, default, ROOT)
     if not isinstance(root, dict | bool) or (draft == 4 and isinstance(root, bool)):
         raise SchemaError(
@@ -253,8 +264,8 @@ def load(schema: Any, options: SchemaOptions) -> Document:
             pointer="",
         )
     resources = []
-    for uri, document in (options.resources or {}).items():
-        contents = _read(document, uri + "#")
+    for uri, document in documents.items():
+        contents = settled(document)
         specification = specification_of(draft_of(contents, draft, Pointer.at(uri + "#")))
         resources.append((uri, specification.create_resource(contents)))
     resource = specification_of(draft).create_resource(root)

@@ -16,8 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from structspec import ir
+from structspec.frontends.jsonschema.budget import spend, write
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
-from structspec.frontends.jsonschema.items import Explorer, Writer
+from structspec.frontends.jsonschema.items import Explorer, Writer, check_count
 from structspec.frontends.jsonschema.objects import Demand, ObjectShape, rest_of
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
@@ -71,6 +72,8 @@ class MemberLists:
         self.order: Order = order
         self.comma = ir.sequence((ir.Bytes(b","), writer.wide))
         self._known: dict[ObjectShape, ir.Node] = {}
+        #: The fewest states that the lists so far can take.
+        self._written = 0
 
     def node(self, shape: ObjectShape) -> ir.Node:
         """The members of the objects of a shape; `refusals` are the caller's business."""
@@ -156,6 +159,9 @@ class MemberLists:
     def _list(self, shape: ObjectShape, names: tuple[StringShape, ...]) -> ir.Node:
         """The members without demands."""
         writer = self.writer
+        check_count("members", shape.fewest)
+        self._written += 2 * (len(shape.properties) + len(shape.required))
+        write(self._written)
         rest = []
         for part in self._open(shape, names):
             key, value = writer.strings(part.keys), writer.value(part.goal)
@@ -232,6 +238,7 @@ class MemberLists:
         for number, (written, met, count) in enumerate(explorer.order):
             if explorer.over:
                 return None
+            spend(4 + len(named))
             missing = any(
                 required and (i not in written if self.order == "any" else i >= written)
                 for i, (_, required) in enumerate(named)

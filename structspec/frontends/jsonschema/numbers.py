@@ -59,6 +59,8 @@ class NumberSet:
     others: frozenset[tuple[int | Decimal, Refusal]] = frozenset()
     #: Integers are written without a point: in draft 4, ``1.0`` is no integer.
     bare: bool = False
+    #: Integers are written with a point: what draft 4 does not call integers. There are no `fracs`.
+    pointed: bool = False
 
     @property
     def empty(self) -> bool:
@@ -68,12 +70,16 @@ class NumberSet:
     @property
     def plain(self) -> bool:
         """Whether the intervals say everything."""
-        return not (self.multiples or self.others or self.refusals or self.bare)
+        return not (self.multiples or self.others or self.refusals or self.bare or self.pointed)
 
     def refined(self) -> NumberSet:
         """The same set with canonical intervals, and multiples decided where that is possible."""
         fracs = _canonical(self.fracs)
         ints, multiples = self.ints, self.multiples
+        if not multiples and not self.others:
+            if not ints and not fracs:
+                return _NONE
+            return replace(self, ints=ints, fracs=fracs)
         for multiple, _ in self.multiples:
             step = Fraction(multiple)
             if step.denominator == 1:
@@ -97,17 +103,19 @@ class NumberSet:
             return _NONE
         if {multiple for multiple, _ in multiples} & {other for other, _ in others}:
             return _NONE
-        return NumberSet(ints, fracs, multiples, self.refusals, others, self.bare)
+        return replace(self, ints=ints, fracs=fracs, multiples=multiples, others=others)
 
     def intersect(self, other: NumberSet) -> NumberSet:
         """The numbers in both sets."""
+        bare, pointed = self.bare or other.bare, self.pointed or other.pointed
         return NumberSet(
-            intersect(self.ints, other.ints),
+            () if bare and pointed else intersect(self.ints, other.ints),
             intersect(self.fracs, other.fracs),
             self.multiples | other.multiples,
             self.refusals | other.refusals,
             self.others | other.others,
-            self.bare or other.bare,
+            bare,
+            pointed,
         ).refined()
 
     def union(self, other: NumberSet) -> NumberSet:
@@ -120,6 +128,10 @@ class NumberSet:
             return (replace(ALL_NUMBERS, refusals=self.refusals | {blame}),)
         beyond = NumberSet(complement(self.ints, INTEGERS), complement(self.fracs, REALS)).refined()
         found = [] if beyond.empty else [beyond]
+        if self.bare and not self.pointed:
+            found.append(NumberSet(self.ints, (), pointed=True))
+        if self.pointed and not self.bare:
+            found.append(NumberSet(self.ints, (), bare=True))
         found += (NumberSet(others=frozenset({multiple})).refined() for multiple in self.multiples)
         found += (NumberSet(multiples=frozenset({other})).refined() for other in self.others)
         return tuple(found)

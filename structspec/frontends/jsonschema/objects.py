@@ -154,6 +154,7 @@ class ObjectShape:
 
     def within(self, other: ObjectShape) -> bool:
         """Whether it is seen at once that every object of this shape is one of `other`."""
+        spend(2)
         if other.refusals or not other.needed <= self.needed or other.fewest > self.fewest:
             return False
         if other.most is not None and (self.most is None or self.most > other.most):

@@ -88,9 +88,11 @@ class Spelling:
             self._enter(value)
         return _text(value, self.share)
 
-    def characters(self, value: str) -> tuple[ir.Node, ...]:
-        """The characters of `value` as nodes to be put in sequence."""
+    def characters(self, value: str, apart: bool = False) -> tuple[ir.Node, ...]:
+        """The characters of `value` as nodes to be put in sequence; `apart`: one node each."""
         if not self.any:
+            if apart:
+                return tuple(ir.Bytes(_canonical_text(character)) for character in value)
             return (ir.Bytes(_canonical_text(value)),)
         if self.share:
             self._enter(value)

@@ -1,6 +1,7 @@
 """Shapes of strings as nodes: finite lists, lengths, and all but a finite list.
 
-A finite list becomes a trie, so that common beginnings are written once. Patterns are written by
+A finite list becomes a trie, so that common beginnings are written once; a very long one becomes
+its minimal automaton. Patterns are written by
 `text_automata`; large ones only in the canonical spelling, which `Spelling.shortened` tells.
 Strings with some excluded walk a trie of the excluded ones and, where they leave it, go on freely;
 the trie's depth is known at each node, so bounds on the length stay exact.
@@ -13,7 +14,9 @@ from typing import Any
 
 from structspec import ir
 from structspec.automata.chardfa import CharDfa
+from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema import text_automata
+from structspec.frontends.jsonschema.budget import automaton_budget, most_states, spend
 from structspec.frontends.jsonschema.format_texts import format_texts
 from structspec.frontends.jsonschema.formats import Format
 from structspec.frontends.jsonschema.intervals import LENGTHS, Intervals, contains
@@ -24,6 +27,8 @@ __all__ = ["string_texts"]
 
 _QUOTE = ir.Bytes(b'"')
 _TRIE_FROM = 3
+# Values of more characters than this together share their ends as well as their beginnings.
+_MANY_CHARACTERS = 16_384
 # Other spellings of a character multiply states; automata above this size do without them.
 _MOST_ESCAPED = 2_000
 # A trie gets a rule at every so many branchings, so that nodes stay shallow.
@@ -38,6 +43,8 @@ def string_texts(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Nod
             values = tuple(filter(shape.admits, values))
         if len(values) < _TRIE_FROM:
             return ir.choice(spelling.text(value) for value in values)
+        if sum(map(len, values)) > _MANY_CHARACTERS and not any(map(_broken, values)):
+            return ir.sequence((_QUOTE, _words(values, spelling), _QUOTE))
         return ir.sequence((_QUOTE, _among(values, spelling, rules), _QUOTE))
     kind = _one_large_format(shape)
     if kind is not None:
@@ -119,6 +126,29 @@ def _among(values: tuple[str, ...], spelling: Spelling, rules: dict[str, ir.Node
             rules[f"{prefix}.{index}"] = nodes[index]
             nodes[index] = ir.Rule(f"{prefix}.{index}")
     return nodes[0]
+
+
+def _broken(value: str) -> bool:
+    """Whether half a surrogate pair is in the value, which is no character."""
+    return not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def _words(values: tuple[str, ...], spelling: Spelling) -> ir.Node:
+    """The minimal automaton of very many values: common ends are shared as well."""
+    spend(sum(map(len, values)) >> 3)
+    most = most_states()
+    try:
+        dfa = CharDfa.of_strings(values, automaton_budget(most))
+    except BudgetExceeded as error:
+        if error.what != "states":
+            raise
+        raise BudgetExceeded("states", most, error.needed, adjustable=True) from error
+    labels: list[ir.Node] = []
+    for ranges in dfa.classes:
+        codes = (code for low, high in ranges for code in range(low, high + 1))
+        labels.append(ir.choice(spelling.characters("".join(map(chr, codes)), apart=True)))
+    rows = tuple(tuple((labels[label], target) for label, target in row) for row in dfa.rows)
+    return ir.Automaton(rows, dfa.accepting)
 
 
 def _outside(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Node]) -> ir.Node:
