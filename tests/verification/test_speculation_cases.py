@@ -174,7 +174,7 @@ def test_siblings_of_a_tree_are_judged_in_their_own_states() -> None:
 
 
 def test_a_token_refused_at_its_last_byte_leaves_no_trace() -> None:
-    """sp-failed-accept-leaves-traces: three bytes of `endx` fit behind `</`, the fourth does not."""
+    """sp-failed-accept-leaves-traces: `endx` fits but for its last byte."""
     state = walk(ids(b"</"))[-1]
     rows = legal(state)
     assert b"end" in rows
