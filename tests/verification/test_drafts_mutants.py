@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ VISIBLE = 1e-3
 EXACT = 1e-12
 
 LAWS: dict[str, oracle_drafts.DraftsLaw] = {
-    "layered": oracle_drafts.layered_law,
+    "layered": partial(oracle_drafts.layered_law, memo={}),
     "kseq": oracle_baselines.law_of(oracle_baselines.kseq),
     "recursive": oracle_baselines.law_of(oracle_baselines.recursive),
     "traversal": oracle_baselines.law_of(oracle_baselines.traversal),
