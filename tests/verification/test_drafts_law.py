@@ -219,6 +219,17 @@ def test_spectr_gbv_without_its_correction_is_not_the_target_law(tiny: Tiny) -> 
         assert max(errors) > 1e-2
 
 
+def test_the_objective_of_spectr_gbv_exceeds_exact_steps_for_one_draft(tiny: Tiny) -> None:
+    """Σ min(P, Q) over paths: without its correction in later steps nothing reaches it."""
+    gaps = []
+    for seed in range(6):
+        m = tiny("random", 3, seed)
+        stated = oracle_baselines.spectr_gbv_objective(m.target, m.draft, 1, 3)
+        gaps.append(stated - oracle.optimal_accepted(m.target, m.draft, 3))
+    assert min(gaps) >= -1e-12
+    assert max(gaps) > 1e-2
+
+
 def test_a_uniform_target_shows_the_objective_of_spectr_gbv() -> None:
     p, q = np.array([0.5, 0.5]), np.array([0.9, 0.1])
     stated = oracle_baselines.spectr_gbv_objective(lambda t: p, lambda t: q, 2, 1)
