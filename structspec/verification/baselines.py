@@ -164,7 +164,7 @@ def _kseq_node(
     rows = batch.row(at, node)
     through = batch.through(at, node, depths)
     tokens = batch.next_tokens(at, depths)
-    hot = batch.deterministic(rows, depths)
+    hot = batch.hot[rows, depths]
     through &= ~hot[:, None] | (through.long().cumsum(dim=1) == 1)
     p, q = batch.target_rows(rows, depths), batch.draft_rows(rows, depths)
     m = through.sum(dim=1)

@@ -30,6 +30,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -165,14 +166,14 @@ class DraftsBatch(DraftBatch):
             law[at, self.tokens[rows[at], depths[at]]] = 1.0
         return law
 
-    def deterministic(self, rows: Tensor, depths: Tensor) -> Tensor:
-        """Places whose row has all its mass on one token, marked or not; bool [n]."""
-        hot = self.onehot[rows, depths]
+    @cached_property
+    def hot(self) -> Tensor:
+        """Places whose row has all its mass on one token, marked or not; bool [B·K, L]."""
         if self.draft is None:
-            return hot
-        owners = self.owners[rows, depths]
-        q = self.draft[owners, depths, self.tokens[rows, depths]].to(self.wide)
-        return hot | (q == self.draft_sums[owners, depths])
+            return self.onehot
+        rows, places = self.owners[:, :-1], self.places[:-1]
+        q = self.draft[rows, places, self.tokens].to(self.wide)
+        return self.valid & (self.onehot | (q == self.draft_sums[rows, places]))
 
     def keep(
         self, requests: Tensor, drafts: Tensor, depths: Tensor, mass: Tensor, uniforms: Tensor

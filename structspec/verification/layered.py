@@ -48,7 +48,7 @@ import torch
 from torch import Tensor
 
 from structspec.verification.drafts import DraftsBatch
-from structspec.verification.levels import Rounds, rounds_at, single_at
+from structspec.verification.levels import rounds_at
 from structspec.verification.oracle_drafts import ORDER_UNIT, ROUNDS
 from structspec.verification.oracle_levels import UNREACHABLE
 from structspec.verification.rows import Verdict, sample_rows
@@ -185,73 +185,70 @@ class _Level:
 
     def _visit(self, at: Tensor, nodes: Tensor, m: Tensor) -> None:
         """Let the drafts of node `nodes[j]` of request `at[j]` through."""
-        batch, drafts = self.batch, self.w.shape[1]
-        requests, depths = self.requests[at], self.depths[at]
-        rows = batch.row(requests, nodes)
-        through = batch.through(requests, nodes, depths)
-        hot = batch.deterministic(rows, depths)
+        rows = self.batch.row(self.requests[at], nodes)
+        hot = self.batch.hot[rows, self.depths[at]]
         # All copies of a deterministic token are one draft.
-        through = torch.where(hot[:, None], _first(through), through)
-        m = torch.where(hot, 1, m)
-        tests = torch.zeros(len(at), self.rounds, drafts, dtype=self.w.dtype, device=self.w.device)
-        for part, visit in (
-            (hot.nonzero()[:, 0], self._deterministic),
-            ((~hot & (m == 1)).nonzero()[:, 0], self._single),
-            ((m > 1).nonzero()[:, 0], self._several),
-        ):
-            if part.numel():
-                accept = visit(at[part], nodes[part], rows[part], m[part])
-                tests[part, : accept.shape[1]] = accept
-        tests = tests * through[:, None]
-        failed = (1.0 - tests).flatten(1).cumprod(dim=1)
-        before = torch.cat([torch.ones_like(failed[:, :1]), failed[:, :-1]], dim=1)
-        selected = self.alive[at, None] * before * tests.flatten(1)
-        children = batch.owner[requests, :, depths + 1]
-        owners = children[:, :, None] == torch.arange(drafts, device=self.w.device)
-        # A sum over K terms in a fixed order, where scatter_add would not promise one.
-        self.below[at] += (selected.view_as(tests).sum(dim=1)[:, :, None] * owners).sum(dim=1)
-        self.alive[at] *= failed[:, -1]
+        lone = hot | (m == 1)
+        if bool(lone.all()):
+            self._lone(at, nodes, rows, hot)
+            return
+        for part, visit in ((lone, self._lone), (~lone, self._several)):
+            i = part.nonzero()[:, 0]
+            if i.numel():
+                visit(at[i], nodes[i], rows[i], hot[i] if visit == self._lone else m[i])
 
-    def _deterministic(self, at: Tensor, nodes: Tensor, rows: Tensor, m: Tensor) -> Tensor:
-        """One token x is proposed for certain: a = min(1, c(x)/g), no scan of the row."""
-        places, g = self.depths[at], self.g[at]
-        c = self.w[at, nodes] * self.batch.ratios[rows, places]
-        accept = torch.where(g > 0, (c / torch.where(g > 0, g, 1.0)).clamp(max=1.0), 0.0)
-        taken = g * accept
-        after = g * (1.0 - accept)
+    def _lone(self, at: Tensor, nodes: Tensor, rows: Tensor, hot: Tensor) -> None:
+        """One draft at each node, its owner, is selected with min(1, c/(gQ)), and that is all."""
+        places, g, weight = self.depths[at], self.g[at], self.w[at, nodes]
+        ratio = weight * self.batch.ratios[rows, places]
+        safe = torch.where(g > 0, g, 1.0)
+        accept = torch.where(g > 0, (ratio / safe).clamp(max=1.0), 0.0)
+        taken = g * accept  # of a deterministic token; other rows are scanned
+        if not bool(hot.all()):
+            dense = (~hot).nonzero()[:, 0]
+            c, q = self._masses(at[dense], nodes[dense], rows[dense])
+            covered = torch.minimum(c, q.mul_(g[dense, None]))
+            taken[dense] = covered.sum(dim=-1)
+            if self.residual is not None:
+                self._keep_rows(at[dense], nodes[dense], c - covered)
+        after = g * torch.where(g > 0, 1.0 - taken / safe, 0.0)
         self.g[at] = torch.where(after < UNREACHABLE, 0.0, after)
-        self.masses[at, nodes] = (self.w[at, nodes] - taken).clamp(min=0.0)
+        self.masses[at, nodes] = (weight - taken).clamp(min=0.0)
         if self.residual is not None and self.wanted is not None:
-            asked = (self.wanted[at] == nodes).nonzero()[:, 0]
+            asked = (hot & (self.wanted[at] == nodes)).nonzero()[:, 0]
             row, token = at[asked], self.batch.tokens[rows, places][asked]
             left = self.residual[row, token] - taken[asked]
             self.residual[row, token] = left.clamp(min=0.0)
-        return accept[:, None, None]
+        child = self.batch.owner[self.requests[at], nodes, places + 1]
+        self.below[at, child] += self.alive[at] * accept
+        self.alive[at] *= 1.0 - accept
 
-    def _single(self, at: Tensor, nodes: Tensor, rows: Tensor, m: Tensor) -> Tensor:
+    def _several(self, at: Tensor, nodes: Tensor, rows: Tensor, m: Tensor) -> None:
+        batch, requests, depths = self.batch, self.requests[at], self.depths[at]
         c, q = self._masses(at, nodes, rows)
-        ratio = self.w[at, nodes] * self.batch.ratios[rows, self.depths[at]]
-        return self._settle(at, nodes, single_at(c, q, self.g[at], ratio))
-
-    def _several(self, at: Tensor, nodes: Tensor, rows: Tensor, m: Tensor) -> Tensor:
-        c, q = self._masses(at, nodes, rows)
-        tokens = self.batch.next_tokens(self.requests[at], self.depths[at])
-        return self._settle(at, nodes, rounds_at(c, q, self.g[at], m, self.rounds, tokens))
+        tokens = batch.next_tokens(requests, depths)
+        result = rounds_at(c, q, self.g[at], m, self.rounds, tokens)
+        self.g[at] = result.g
+        self.masses[at, nodes] = result.residual.sum(dim=-1)
+        self._keep_rows(at, nodes, result.residual)
+        # Round after round, draft after draft; [n, R, K].
+        tests = result.accept * batch.through(requests, nodes, depths)[:, None]
+        failed = (1.0 - tests).flatten(1).cumprod(dim=1)
+        before = torch.cat([torch.ones_like(failed[:, :1]), failed[:, :-1]], dim=1)
+        selected = (self.alive[at, None] * before).view_as(tests) * tests
+        children = batch.owner[requests, :, depths + 1]
+        owners = children[:, :, None] == torch.arange(tests.shape[2], device=self.w.device)
+        # A sum over K terms in a fixed order, where scatter_add would not promise one.
+        self.below[at] += (selected.sum(dim=1)[:, :, None] * owners).sum(dim=1)
+        self.alive[at] *= failed[:, -1]
 
     def _masses(self, at: Tensor, nodes: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """c = W·p and q of the nodes, [n, V] each."""
-        c = self.batch.target_rows(rows, self.depths[at]) * self.w[at, nodes, None]
+        c = self.batch.target_rows(rows, self.depths[at]).mul_(self.w[at, nodes, None])
         return c, self.batch.draft_rows(rows, self.depths[at])
 
-    def _settle(self, at: Tensor, nodes: Tensor, result: Rounds) -> Tensor:
-        self.g[at] = result.g
-        self.masses[at, nodes] = result.residual.sum(dim=-1)
+    def _keep_rows(self, at: Tensor, nodes: Tensor, left: Tensor) -> None:
+        """Remember the residual rows of wanted nodes."""
         if self.residual is not None and self.wanted is not None:
             asked = (self.wanted[at] == nodes).nonzero()[:, 0]
-            self.residual[at[asked]] = result.residual[asked]
-        return result.accept
-
-
-def _first(marks: Tensor) -> Tensor:
-    """Each row's first True only."""
-    return marks & (marks.long().cumsum(dim=1) == 1)
+            self.residual[at[asked]] = left[asked]

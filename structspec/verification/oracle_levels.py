@@ -56,7 +56,7 @@ BINS = 64
 """Bins of the histogram that the caps are planned on."""
 LOWEST_LOG2 = -10.0
 """log2 of the smallest ratio that the histogram tells apart."""
-ITERATIONS = 16
+ITERATIONS = 6
 """Damped iterations for the caps."""
 SLACK = 1e-14
 """y κ <= 1 + SLACK: rounding must not cost p = q its certainty."""

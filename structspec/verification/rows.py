@@ -250,14 +250,14 @@ class DraftBatch:
     def target_rows(self, requests: Tensor, places: Tensor) -> Tensor:
         """p' behind `places` tokens of `requests`, normalised, [n, V]."""
         requests = self.owners[requests, places]
-        rows = self.target[requests, places].to(self.wide)
-        return rows / self.target_sums[requests, places, None]
+        rows = self.target[requests, places].to(self.wide)  # a copy, whatever the dtype
+        return rows.div_(self.target_sums[requests, places, None])
 
     def _draft_rows(self, requests: Tensor, places: Tensor) -> Tensor:
         assert self.draft is not None
         requests = self.owners[requests, places]
         rows = self.draft[requests, places].to(self.wide)
-        return rows / self.draft_sums[requests, places, None]
+        return rows.div_(self.draft_sums[requests, places, None])
 
 
 def sample_rows(mass: Tensor, uniforms: Tensor) -> Tensor:

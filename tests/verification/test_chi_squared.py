@@ -1,0 +1,190 @@
+"""Whole texts of many steps, sampled by the torch verifiers, against plain masked sampling.
+
+A small automaton masks target and draft; texts are written by drafting, verifying and committing
+until their end, with the randomness of the loop. Enumeration covers single steps exactly; this
+covers what only several steps show: noise that repeats, drafts that follow a residual, end tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from structspec.verification import oracle
+from structspec.verification.randomness import Purpose, Randomness
+from structspec.verification.registry import drafts_verifiers, verifiers
+
+Text = tuple[int, ...]
+LONGEST = 5  # tokens; every text of the test's language is shorter or equal
+DRAFTED = 3
+
+
+class Automaton:
+    """The model as tables over the states of a bounded text: a state is a text so far."""
+
+    def __init__(self, m: Any) -> None:
+        self.m, self.vocab, self.end = m, m.vocab, m.vocab - 1
+        self.texts: list[Text] = [()]
+        self.numbers: dict[Text, int] = {(): 0}
+        self.next: list[list[int]] = []
+        self.target: list[NDArray[np.float64]] = []
+        self.draft: list[NDArray[np.float64]] = []
+        for text in self.texts:  # grows while it is walked
+            p, q = m.target(text), m.draft(text)
+            if len(text) == LONGEST - 1:  # the budget leaves nothing but the end
+                p = q = np.eye(self.vocab)[self.end]
+            self.target.append(p)
+            self.draft.append(q)
+            row = []
+            for x in range(self.vocab):
+                longer = (*text, x)
+                known = x == self.end or not (p[x] > 0.0 or q[x] > 0.0)
+                if not known and longer not in self.numbers:
+                    self.numbers[longer] = len(self.texts)
+                    self.texts.append(longer)
+                row.append(0 if known else self.numbers[longer])
+            self.next.append(row)
+
+    def law(self) -> dict[Text, float]:
+        return oracle.plain_law(
+            lambda text: self.target[self.numbers[text]], LONGEST + 1, (self.end,)
+        )
+
+
+def sampled_texts(
+    model: Automaton, name: str, drafts: int, size: int, seed: int
+) -> dict[Text, int]:
+    """`size` texts, written step by step by the torch verifier `name`."""
+    noise = Randomness(seed)
+    step_of = torch.tensor(model.next)
+    target = torch.from_numpy(np.stack(model.target))
+    draft = torch.from_numpy(np.stack(model.draft))
+    cumulative = draft.cumsum(dim=1)
+    state = torch.zeros(size, dtype=torch.long)
+    written = torch.full((size, LONGEST + 1), -1)
+    length = torch.zeros(size, dtype=torch.long)
+    live = torch.arange(size)
+    step = 0
+    while live.numel():
+        here = live.tolist()
+        now = state[live][:, None].expand(-1, drafts)
+        states, tokens = [now], []
+        for i in range(DRAFTED):
+            u = np.stack(
+                [
+                    noise.uniforms_batch(here, step, Purpose.DRAFT, k, count=i + 1)[:, i]
+                    for k in range(drafts)
+                ],
+                axis=1,
+            )
+            aim = torch.from_numpy(u)[..., None] * cumulative[now][..., -1:]
+            x = (cumulative[now] <= aim).sum(dim=-1)
+            tokens.append(x)
+            now = torch.where(x == model.end, now, step_of[now, x])
+            states.append(now)
+        at, ids = torch.stack(states, dim=2), torch.stack(tokens, dim=2)
+        lengths = torch.full((len(here), drafts), DRAFTED)
+        uniforms = torch.from_numpy(noise.for_drafts(here, [step] * len(here), drafts, DRAFTED))
+        arguments = (target[at], draft[at[:, :, :-1]], ids, lengths, uniforms)
+        if name in verifiers:
+            verdict = verifiers[name](*(a[:, 0] for a in arguments), eos_ids=(model.end,))
+            row = torch.zeros_like(verdict.accepted)
+        else:
+            verdict = drafts_verifiers[name](*arguments, eos_ids=(model.end,))
+            assert verdict.row is not None
+            row = verdict.row
+        kept = ids[torch.arange(len(here)), row]
+        for i in range(DRAFTED + 1):
+            # Kept tokens, then the verdict's own; -1 where the kept ones end the text.
+            x = torch.where(verdict.accepted > i, kept[:, min(i, DRAFTED - 1)], verdict.token)
+            new = (verdict.accepted >= i) & (x >= 0)
+            who, x = live[new], x[new]
+            written[who, length[who]] = x
+            length[who] += 1
+            state[who] = step_of[state[who], x]
+        last = written[live, length[live] - 1]
+        live = live[last != model.end]
+        step += 1
+    counts: dict[Text, int] = {}
+    rows, numbers = np.unique(written.numpy(), axis=0, return_counts=True)
+    for row, number in zip(rows, numbers, strict=True):
+        counts[tuple(int(x) for x in row if x >= 0)] = int(number)
+    return counts
+
+
+def chi_squared_tail(value: float, freedom: int) -> float:
+    """Upper tail by Wilson and Hilferty's cube root; good to a few percent where it matters."""
+    z = ((value / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / math.sqrt(2 / (9 * freedom))
+    return 0.5 * math.erfc(z / math.sqrt(2))
+
+
+def tail_of(model: Automaton, counts: dict[Text, int], size: int) -> float:
+    law = model.law()
+    assert set(counts) <= set(law)  # nothing outside the language
+    # Texts expected less than ten times count as one.
+    rare = [text for text, mass in law.items() if mass * size < 10]
+    cells = [([text], mass) for text, mass in law.items() if mass * size >= 10]
+    if rare:
+        cells.append((rare, sum(law[text] for text in rare)))
+    value = sum(
+        (sum(counts.get(text, 0) for text in texts) - mass * size) ** 2 / (mass * size)
+        for texts, mass in cells
+    )
+    return chi_squared_tail(value, len(cells) - 1)
+
+
+def test_the_tail_of_chi_squared_is_that_of_published_tables() -> None:
+    for value, freedom, tail in ((18.307, 10, 0.05), (29.588, 10, 0.001), (124.342, 100, 0.05)):
+        assert chi_squared_tail(value, freedom) == pytest.approx(tail, rel=0.1)
+
+
+@pytest.mark.parametrize(("name", "drafts"), [("block", 1), ("layered", 3)])
+def test_a_few_thousand_texts_pass(
+    tiny: Callable[[str, int, int], Any], name: str, drafts: int
+) -> None:
+    model = Automaton(tiny("automaton", 4, 1))
+    counts = sampled_texts(model, name, drafts, 4000, seed=1)
+    assert tail_of(model, counts, 4000) > 1e-4
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "drafts"),
+    [("block", 1), ("token", 1), ("layered", 2), ("layered", 3), ("kseq", 3), ("recursive", 2)],
+)
+def test_a_million_texts_have_the_law_of_plain_masked_sampling(
+    tiny: Callable[[str, int, int], Any], name: str, drafts: int
+) -> None:
+    """Six rules; Bonferroni: one of them alone must be as unlikely as 1e-3 / 6."""
+    model = Automaton(tiny("automaton", 4, 1))
+    size, parts = 1_050_000, 21
+    counts: dict[Text, int] = {}
+    for part in range(parts):
+        for text, n in sampled_texts(model, name, drafts, size // parts, seed=part).items():
+            counts[text] = counts.get(text, 0) + n
+    assert sum(counts.values()) == size
+    assert tail_of(model, counts, size) > 1e-3 / 6
+
+
+@pytest.mark.full
+def test_noise_keyed_by_position_fails_the_same_test(
+    tiny: Callable[[str, int, int], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test has the power to see a repeated draft: the step's number is dropped from names."""
+    true = Randomness.uniforms_batch
+
+    def by_position(
+        self: Randomness, requests: Any, steps: Any, purpose: Purpose, rows: Any = 0, count: int = 1
+    ) -> NDArray[np.float64]:
+        return true(self, requests, 0, purpose, rows, count)
+
+    monkeypatch.setattr(Randomness, "uniforms_batch", by_position)
+    model = Automaton(tiny("automaton", 4, 1))
+    counts = sampled_texts(model, "block", 1, 200_000, seed=1)
+    assert tail_of(model, counts, 200_000) < 1e-6
