@@ -32,7 +32,9 @@ def draft_row(laws: Floats | None, row: int, token: int, vocab: int) -> Floats:
 
 
 def sound_rows(p: Floats, q: Floats, tokens: list[int]) -> int:
-    """The status of a request's laws: empty rows, tokens that their draft cannot have drawn."""
+    """The status of a request's laws: bad rows, tokens that their draft cannot have drawn."""
+    if np.isnan(p).any() or np.isnan(q).any():
+        return int(Status.NOT_FINITE)
     if np.any(p.sum(axis=1) == 0.0) or np.any(q.sum(axis=1) == 0.0):
         return int(Status.EMPTY)
     if any(q[i, x] == 0.0 for i, x in enumerate(tokens)):
