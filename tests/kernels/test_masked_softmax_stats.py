@@ -61,7 +61,6 @@ def test_ids_beyond_the_mask_are_illegal_and_rows_without_mask_are_free(backend:
 
 EDGES: list[dict[str, Any]] = [
     {"top_k": 3},
-    {"top_p": 0.8},
     {"min_p": 0.2},
     {"top_k": 20, "top_p": 0.6, "min_p": 0.05},
     {"top_p": 0.0},
@@ -71,8 +70,8 @@ EDGES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("settings", EDGES, ids=str)
 def test_edges_leave_what_the_samplers_leave(backend: str, settings: dict[str, Any]) -> None:
     generator = torch.Generator().manual_seed(2)
-    x = (torch.randn(4, 90, generator=generator) * 2).to(torch.bfloat16)  # with ties
-    legal = torch.rand(4, 90, generator=generator) < 0.4
+    x = (torch.randn(2, 90, generator=generator) * 2).to(torch.bfloat16)  # with ties
+    legal = torch.rand(2, 90, generator=generator) < 0.4
     legal[0] = True
     rows = LogitRows(x, pack(legal), temperature=0.7)
     sampling = Sampling(temperature=0.7, **settings)
