@@ -76,7 +76,8 @@ def reference_block_verify(
         # Behind an end token there is no row; the oracle never reads it.
         p = np.concatenate([p_laws[at], np.ones((int(over), target.vocab))])
         q = np.array([draft_row(q_laws, r, x, target.vocab)
-                      for r, x in zip(q_at, drafted, strict=True)]).reshape(cut, target.vocab)  # fmt: skip
+                      for r, x in zip(q_at, drafted, strict=True)]).reshape(cut,
+                      target.vocab)  # fmt: skip
         status[b] = sound_rows(p, q, drafted)
         if status[b]:
             token[b] = -1

@@ -1,7 +1,7 @@
 """One call of every kernel at a size, for counting, compiling and warming up.
 
-    >>> sorted(calls(vocab=64))[:3]
-    ['advance', 'block_verify', 'draft_step']
+>>> sorted(calls(vocab=64))[:3]
+['advance', 'block_verify', 'draft_step']
 """
 
 from __future__ import annotations

@@ -35,3 +35,11 @@ def small_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     from structspec.kernels import launch
 
     monkeypatch.setattr(launch, "SPLIT_WORDS", 4)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The interpreted process runs what takes a backend; all else has run in the ordinary one."""
+    if INTERPRETED:
+        idle = {i for i in items if "backend" not in getattr(i, "fixturenames", ())}
+        config.hook.pytest_deselected(items=list(idle))
+        items[:] = [i for i in items if i not in idle]

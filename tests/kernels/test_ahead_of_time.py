@@ -56,5 +56,7 @@ def test_every_kernel_compiles_for_sm_90() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "free"])
 def test_variants_compile_for_sm_90(dtype: torch.dtype, masked: bool) -> None:
-    seen = recorded(vocab=152_064, dtype=dtype, masked=masked, noise=True, rounds=1, drafts=4, length=8)
+    seen = recorded(
+        vocab=152_064, dtype=dtype, masked=masked, noise=True, rounds=1, drafts=4, length=8
+    )
     compiled([one for launches in seen.values() for one in launches])

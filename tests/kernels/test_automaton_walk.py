@@ -16,7 +16,21 @@ from structspec.kernels.automaton_walk import DEAD, END
 from structspec.kernels.automaton_walk.determinise import ConstraintWalk
 from structspec.kernels.automaton_walk.pool import MaskPool
 
-PIECES = ["true", "false", '"name"', '": "', '"}', '{"', "12", "-", "hello", " ", "é", "日本", '\\"']
+PIECES = [
+    "true",
+    "false",
+    '"name"',
+    '": "',
+    '"}',
+    '{"',
+    "12",
+    "-",
+    "hello",
+    " ",
+    "é",
+    "日本",
+    '\\"',
+]
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -136,7 +150,10 @@ def test_an_automaton_above_the_budget_is_refused_with_its_size() -> None:
 
 
 def test_recursion_is_refused_by_the_budget_and_served_by_the_pool() -> None:
-    nested = {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}
+    nested = {
+        "$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}},
+        "$ref": "#/$defs/t",
+    }
     constraint = bound(nested)
     with pytest.raises(BudgetExceeded):
         ConstraintWalk.build(constraint, states=500)

@@ -86,9 +86,7 @@ def test_a_place_without_draft_rows_is_one_hot(backend: str) -> None:
     p = torch.softmax(x[0], -1)[2].item()
     for u, accepted in ((p - 0.01, 1), (p + 0.01, 0)):
         noise = torch.tensor([[u, 0.999]], dtype=torch.float64)
-        verdict = block_verify(
-            LogitRows(x), None, tokens, lengths, uniforms=noise, backend=backend
-        )
+        verdict = block_verify(LogitRows(x), None, tokens, lengths, uniforms=noise, backend=backend)
         assert verdict.accepted.tolist() == [accepted]
         assert verdict.token.tolist() == [2 if accepted else 1]  # 2 has no residual mass
         assert verdict.thresholds[0, 0].item() == pytest.approx(p, abs=1e-6)

@@ -41,13 +41,11 @@ def test_a_loop_draws_what_the_host_would(backend: str, table: bool) -> None:
     randomness = Randomness(11)
     for n in range(rows):
         state, drawn = constraint.start, []
-        u = randomness.uniforms(
-            int(step.requests[n]), 2, Purpose.DRAFT, int(step.rows[n]), length
-        )
+        u = randomness.uniforms(int(step.requests[n]), 2, Purpose.DRAFT, int(step.rows[n]), length)
         for place in range(length):
             legal = torch.zeros(8, dtype=torch.bool)
             legal[torch.from_numpy(constraint.allowed(state))] = True
-            if state and not legal.any() or not state:
+            if (state and not legal.any()) or not state:
                 drawn.append(-1)
                 continue
             assert int(step.path_states[n, place]) == walk.device_state(state)
@@ -57,6 +55,18 @@ def test_a_loop_draws_what_the_host_would(backend: str, table: bool) -> None:
         assert step.tokens[n].tolist() == drawn
         assert int(step.lengths[n]) == sum(t >= 0 for t in drawn)
         assert int(step.states[n]) == walk.device_state(state)
+
+
+def test_drafts_without_a_grammar_are_not_masked(backend: str) -> None:
+    step = DraftStep(None, 2, 2, vocab=8, device="cpu", seed=3, backend=backend)
+    logits = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))
+    step(logits, 0), step(logits, 1)
+    law = logits.double().softmax(-1).numpy()
+    for n in range(2):
+        u = Randomness(3).uniforms(0, 0, Purpose.DRAFT, 0, 2)
+        assert step.tokens[n].tolist() == [sample_inverse(law[n], float(x)) for x in u]
+    with pytest.raises(KernelError, match="vocabulary's size"):
+        DraftStep(None, 1, 1, backend=backend)
 
 
 def test_nan_is_reported_and_ends_only_its_own_row(backend: str) -> None:

@@ -17,8 +17,8 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 def run_again(marker: str) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ, TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "triton",
-               "-m", marker, str(HERE)]  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marker,
+               str(HERE)]  # fmt: skip
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
 
 

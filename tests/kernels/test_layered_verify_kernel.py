@@ -32,10 +32,7 @@ def uniforms(batch: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(c, id=c.name, marks=() if c.name in SHORT else pytest.mark.full)
-        for c in SMALL
-    ],
+    [pytest.param(c, id=c.name, marks=() if c.name in SHORT else pytest.mark.full) for c in SMALL],
 )
 def test_decisions_follow_the_law_of_the_reported_plan(backend: str, case: VerifyCase) -> None:
     for rounds in (2,) if backend == "triton" else (1, 2):
@@ -123,9 +120,7 @@ def laws(kind: str, vocab: int, length: int, seed: int) -> tuple[Any, Any]:
     return p, q
 
 
-def joint_error(
-    kind: str, vocab: int, drafts: int, length: int, decide: Any
-) -> float:
+def joint_error(kind: str, vocab: int, drafts: int, length: int, decide: Any) -> float:
     """max |law of the text - target| over all drafts; `decide` gives a LayeredLaw per draft set."""
     p, q = laws(kind, vocab, length, 7)
     ends = frozenset({0}) if kind == "end token" else frozenset()
@@ -202,7 +197,9 @@ def test_the_law_of_the_text_is_the_targets_at_more_sizes(
 def test_the_torch_kernels_thresholds_give_the_same_law() -> None:
     def decide(p: Any, q: Any, sets: Any, length: int, ends: Any) -> list[LayeredLaw]:
         prefixes = {prefix: j for j, prefix in enumerate(p)}
-        rows = [[[prefixes[tuple(path[:i])] for i in range(len(path) + 1)] for path in d] for d in sets]
+        rows = [
+            [[prefixes[tuple(path[:i])] for i in range(len(path) + 1)] for path in d] for d in sets
+        ]
         drafts = len(sets[0])
         verdict = layered_verify(
             LogitRows(torch.tensor(np.log(np.stack(list(p.values()))))),
@@ -261,9 +258,7 @@ def test_two_rounds_keep_more_than_one_on_average() -> None:
 def test_keyed_noise_is_the_hosts(backend: str) -> None:
     case = verify_case("", 40, 2, 1, seed=4, batch=2)
     names, steps = [7, 2**31 - 1], [5, 3]
-    noise = Noise(
-        5, torch.tensor(names, dtype=torch.int32), torch.tensor(steps, dtype=torch.int32)
-    )
+    noise = Noise(5, torch.tensor(names, dtype=torch.int32), torch.tensor(steps, dtype=torch.int32))
     keyed = layered_verify(
         case.target, case.draft, case.tokens, case.lengths, noise=noise, backend=backend
     )
