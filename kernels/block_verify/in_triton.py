@@ -266,7 +266,7 @@ def exit_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows
             at = (b * L + tau).to(tl.int64) * S + s
             part = tl.load(sums + at, mask=s < S, other=0.0)
         aim = draw * tl.sum(part.to(tl.float64), axis=0)
-        first, last, _ = first_above(part, 0.0, aim)
+        first, last, _after = first_above(part, 0.0, aim)
         chosen = tl.where(first < _NONE, first, last)
         running = tl.sum(tl.where(s < chosen, part.to(tl.float64), 0.0), axis=0)
         if chosen >= 0:
@@ -284,7 +284,7 @@ def exit_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows
                                              Q_FLAGS)  # fmt: skip
                         q = law_tile(x, ids, q_numbers, q_ids, b * L + tau)
                 mass = tl.maximum(w * mass - q, 0.0)
-            first, last, _ = first_above(tl.reshape(mass, [NW * 32]), running, aim)
+            first, last, _after = first_above(tl.reshape(mass, [NW * 32]), running, aim)
             found = tl.where(first < _NONE, first, last)
             token = tl.where(found < 0, -1, chosen * NW * 32 + found)
         status = tl.where(token < 0, _NO_MASS, status)

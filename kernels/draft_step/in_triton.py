@@ -52,7 +52,7 @@ def draw_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatur
     row = one + n
     state = tl.load(states + row)
     scale = row_scale(temperatures, temperature, row, one == 0, FLAGS)
-    top, _, _, _, status = combine_partials(
+    top, _sum, _edge, _edge_id, status = combine_partials(
         partials, plane, row, one == 0, scale, edges, edge_ids, S, SP, FLAGS
     )
     code = tl.max(status, axis=0)
@@ -70,13 +70,13 @@ def draw_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatur
             (tops - best) * factor
         )
         aim = u * tl.sum(part.to(tl.float64), axis=0)
-        first, last, _ = first_above(part, 0.0, aim)
+        first, last, _after = first_above(part, 0.0, aim)
         chosen = tl.where(first < _NONE, first, last)
         running = tl.sum(tl.where(s < chosen, part.to(tl.float64), 0.0), axis=0)
-        x, _ = load_scores(logits, stride, masks, mask_stride, words, mask_rows, n, chosen * NW,
+        x, _ids = load_scores(logits, stride, masks, mask_stride, words, mask_rows, n, chosen * NW,
                              vocab, NW, FLAGS)  # fmt: skip
         mass = tl.exp((x - best) * factor)
-        first, last, _ = first_above(tl.reshape(mass, [NW * 32]), running, aim)
+        first, last, _after = first_above(tl.reshape(mass, [NW * 32]), running, aim)
         token = chosen * NW * 32 + tl.where(first < _NONE, first, last)
         tl.store(lengths + n, place + 1)
     if code == _NOT_FINITE:

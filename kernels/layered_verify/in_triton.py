@@ -206,7 +206,7 @@ def curves_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_ro
         zero = tl.arange(0, 1)
         one_row = zero + p_row
         scale = row_scale(p_temps, p_temp, one_row, zero == 0, P_FLAGS)
-        top, log_sum, edge, edge_id, _ = combine_partials(
+        top, log_sum, edge, edge_id, _status = combine_partials(
             p_partials, p_plane, one_row, zero == 0, scale, p_edges, p_edge_ids, S, SP,
             P_FLAGS)  # fmt: skip
         x, ids = load_scores(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows,
@@ -220,7 +220,7 @@ def curves_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_ro
             if q_row >= 0:
                 one_row = zero + q_row
                 scale = row_scale(q_temps, q_temp, one_row, zero == 0, Q_FLAGS)
-                top, log_sum, edge, edge_id, _ = combine_partials(
+                top, log_sum, edge, edge_id, _status = combine_partials(
                     q_partials, q_plane, one_row, zero == 0, scale, q_edges, q_edge_ids, S, SP,
                     Q_FLAGS)  # fmt: skip
                 x, ids = load_scores(q_logits, q_stride, q_masks, q_mask_stride, q_words,
@@ -586,7 +586,7 @@ def token_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_row
         c = tl.arange(0, KSP)
         part = tl.load(masses + (b * K * S).to(tl.int64) + c, mask=c < K * S, other=0.0)
         aim = tl.load(uniforms + b) * tl.sum(part.to(tl.float64), axis=0)
-        first, last, _ = first_above(part, 0.0, aim)
+        first, last, _after = first_above(part, 0.0, aim)
         chosen = tl.where(first < _NONE, first, last)
         running = tl.sum(tl.where(c < chosen, part.to(tl.float64), 0.0), axis=0)
         status = tl.where(chosen < 0, _NO_MASS, 0)
@@ -599,7 +599,7 @@ def token_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_row
                                  vocab, tokens, L, p_rows, q_rows, p_numbers, p_ids, q_numbers,
                                  q_ids, weights, turns, knots, taken, b * K + path, depth, split,
                                  NW, P_FLAGS, Q_FLAGS, P_PADDED, Q_PADDED, DRAFT)  # fmt: skip
-                first, last, _ = first_above(tl.reshape(mass, [NW * 32]), running, aim)
+                first, last, _after = first_above(tl.reshape(mass, [NW * 32]), running, aim)
                 found = tl.where(first < _NONE, first, last)
                 token = tl.where(found < 0, -1, split * NW * 32 + found)
                 status = tl.where(found < 0, _NO_MASS, 0)
