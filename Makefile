@@ -11,7 +11,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -41,6 +41,10 @@ bench-tool-calls: $(VENV)/.installed  ## plain beside speculative decoding on 50
 
 bench-verifiers: $(VENV)/.installed  ## tokens kept by each verifier, beside the optimum
 	$(BIN)/python -m structspec.bench.verifiers --json docs/results/verifiers.json
+
+# Runs with the machine's own torch and Triton and installs nothing: PYTHON=... chooses which.
+gpu-check:  ## kernels on an NVIDIA GPU: right, then how fast
+	$(PYTHON) kernels/gpu_check.py --json docs/results/gpu.json
 
 lint: $(VENV)/.installed  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -11,7 +11,8 @@ cut before they are masked). A token is kept if l > edge, or l = edge and its id
 Sums are carried as Σ exp((l - max) / T), so huge logits and tiny temperatures do not overflow.
 
     >>> import torch
-    >>> rows = LogitRows(torch.zeros(2, 40), masks=torch.tensor([[5, 0], [1, 0]], dtype=torch.int32))
+    >>> masks = torch.tensor([[5, 0], [1, 0]], dtype=torch.int32)
+    >>> rows = LogitRows(torch.zeros(2, 40), masks)
     >>> rows.vocab, rows.legal().sum(-1).tolist()
     (40, [2, 1])
 """
@@ -118,9 +119,7 @@ class LogitRows:
         if tensor.dtype not in dtypes:
             raise KernelError(f"{name} must be {' or '.join(map(str, dtypes))}, got {tensor.dtype}")
         if tensor.device != self.logits.device:
-            raise KernelError(
-                f"{name} lie on {tensor.device}, the logits on {self.logits.device}"
-            )
+            raise KernelError(f"{name} lie on {tensor.device}, the logits on {self.logits.device}")
         if tensor.dim() != dim or (rows is not None and tensor.shape[0] != rows):
             expected = f"[{rows}]" if rows is not None else f"{dim}-dimensional"
             raise KernelError(f"{name} must be {expected}, got {tuple(tensor.shape)}")

@@ -7,6 +7,9 @@ pointers are real: 1 mask, 2 mask_rows, 4 temperature per row, 8 edges.
 Everything here is device code; `row_arguments` puts the arguments of `LogitRows` in order.
 """
 
+# Device code is untyped: its arguments are pointers and tensors of Triton.
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import os
@@ -25,6 +28,7 @@ __all__ = [
     "kept",
     "load_scores",
     "partial_sums",
+    "prefix_sums",
     "row_arguments",
     "row_scale",
     "score_at",
@@ -61,15 +65,13 @@ def row_arguments(rows: LogitRows) -> tuple[tuple[Any, ...], int]:
     edge_id: Any = logits
     if rows.edge is not None:
         flags, edge, edge_id = flags | 8, rows.edge, rows.edge_id
-    return (
-        (logits, logits.stride(0), masks, mask_stride, words, mask_rows)
-        + (temperatures, temperature, edge, edge_id)
-    ), flags
+    where = (logits, logits.stride(0), masks, mask_stride, words, mask_rows)
+    return (*where, temperatures, temperature, edge, edge_id), flags
 
 
 @triton.jit
 def load_scores(logits, stride, masks, mask_stride, words, mask_rows, row, first, vocab,
-                NW: tl.constexpr, FLAGS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                NW: tl.constexpr, FLAGS: tl.constexpr):  # fmt: skip
     """Logits [NW, 32] from word `first` on as float32, -inf where illegal, and their ids."""
     word = first + tl.arange(0, NW)
     lane = tl.arange(0, 32)
@@ -91,7 +93,7 @@ def load_scores(logits, stride, masks, mask_stride, words, mask_rows, row, first
 
 @triton.jit
 def score_at(logits, stride, masks, mask_stride, words, mask_rows, row, ids, use,
-             FLAGS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+             FLAGS: tl.constexpr):  # fmt: skip
     """The logit of one id per row (vectors `row`, `ids`), -inf where illegal or not `use`."""
     x = tl.load(logits + row.to(tl.int64) * stride + ids, mask=use, other=float("-inf"))
     x = x.to(tl.float32)
@@ -106,7 +108,7 @@ def score_at(logits, stride, masks, mask_stride, words, mask_rows, row, ids, use
 
 
 @triton.jit
-def row_scale(temperatures, temperature, row, use, FLAGS: tl.constexpr):  # type: ignore[no-untyped-def]
+def row_scale(temperatures, temperature, row, use, FLAGS: tl.constexpr):
     """1 / T of the rows; 1 where T = 0."""
     if FLAGS & 4:
         t = tl.load(temperatures + row, mask=use, other=1.0)
@@ -116,7 +118,7 @@ def row_scale(temperatures, temperature, row, use, FLAGS: tl.constexpr):  # type
 
 
 @triton.jit
-def kept(x, ids, edge, edge_id):  # type: ignore[no-untyped-def]
+def kept(x, ids, edge, edge_id):
     """Whether a token survives the edge."""
     return (x > edge) | ((x == edge) & (ids <= edge_id))
 
@@ -124,7 +126,7 @@ def kept(x, ids, edge, edge_id):  # type: ignore[no-untyped-def]
 @triton.jit
 def partial_sums(logits, stride, masks, mask_stride, words, mask_rows, temperatures, temperature,
                  edges, edge_ids, row, split, vocab, out, cell, plane,
-                 NW: tl.constexpr, FLAGS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                 NW: tl.constexpr, FLAGS: tl.constexpr):  # fmt: skip
     """max, Σ exp and Σ exp of kept tokens of one split of one row, to out[0..2, cell]."""
     x, ids = load_scores(logits, stride, masks, mask_stride, words, mask_rows, row, split * NW,
                          vocab, NW, FLAGS)  # fmt: skip
@@ -140,7 +142,7 @@ def partial_sums(logits, stride, masks, mask_stride, words, mask_rows, temperatu
 
 @triton.jit
 def combine_partials(partials, plane, row, use, scale, edges, edge_ids, S,
-                     SP: tl.constexpr, FLAGS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                     SP: tl.constexpr, FLAGS: tl.constexpr):  # fmt: skip
     """max, log Σ, edge, edge id and status of rows (a vector [R]) from their partials."""
     at = tl.arange(0, SP)
     cell = row.to(tl.int64)[:, None] * S + at[None, :]
@@ -169,10 +171,12 @@ def combine_partials(partials, plane, row, use, scale, edges, edge_ids, S,
 
 
 @triton.jit
-def uniform53(seed, request, step, row_purpose, index):  # type: ignore[no-untyped-def]
+def uniform53(seed, request, step, row_purpose, index):
     """The float64 uniforms of `verification.randomness` for a vector of indices."""
     zero = tl.zeros_like(index).to(tl.uint32)
-    a, b, c, d = tl.philox(seed, (index // 2).to(tl.uint32), zero + row_purpose.to(tl.uint32),
+    # Small seeds arrive as 32-bit integers (1 as a constant); the key has 64 bits.
+    key = tl.full([], 0, tl.int64) + seed
+    a, b, c, d = tl.philox(key, (index // 2).to(tl.uint32), zero + row_purpose.to(tl.uint32),
                            zero + step.to(tl.uint32), zero + request.to(tl.uint32))  # fmt: skip
     odd = index % 2 == 1
     high = tl.where(odd, c, a) >> 5
@@ -183,7 +187,14 @@ def uniform53(seed, request, step, row_purpose, index):  # type: ignore[no-untyp
 
 
 @triton.jit
-def first_above(mass, before, aim):  # type: ignore[no-untyped-def]
+def prefix_sums(x):
+    """Inclusive prefix sums of a short vector, as a triangular tile."""
+    place = tl.arange(0, x.shape[0])
+    return tl.sum(tl.where(place[None, :] <= place[:, None], x[None, :], 0.0), axis=1)
+
+
+@triton.jit
+def first_above(mass, before, aim):
     """Inverse sampling in a vector of masses [n] behind mass `before`.
 
     Returns the first place with mass whose running sum exceeds `aim` (a large number if none),
@@ -191,7 +202,10 @@ def first_above(mass, before, aim):  # type: ignore[no-untyped-def]
     """
     place = tl.arange(0, mass.shape[0])
     wide = mass.to(tl.float64)
-    running = before + tl.cumsum(wide, axis=0)
+    if mass.shape[0] <= 64:  # a scan of fewer elements than threads gains nothing
+        running = before + prefix_sums(wide)
+    else:
+        running = before + tl.cumsum(wide, axis=0)
     some = mass > 0.0
     first = tl.min(tl.where(some & (running > aim), place, _NONE), axis=0)
     last = tl.max(tl.where(some, place, -1), axis=0)

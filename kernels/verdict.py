@@ -1,10 +1,10 @@
 """What a batched verification returns, and the checks its arguments share.
 
-    >>> import torch
-    >>> verdict = Verdict(*(torch.zeros(1, dtype=torch.int32) for _ in range(4)),
-    ...                   torch.zeros(1, 1))
-    >>> verdict.check() is verdict
-    True
+>>> import torch
+>>> verdict = Verdict(*(torch.zeros(1, dtype=torch.int32) for _ in range(4)),
+...                   torch.zeros(1, 1))
+>>> verdict.check() is verdict
+True
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("PYTEST_XDIST_WORKER"):
         return
     kernels = [ROOT / "structspec" / room for room in ("automata", "masks", "vocab")]
+    kernels.append(ROOT / "kernels" / "automaton_walk")
     digest = hashlib.sha256()
     for source in sorted(path for room in kernels for path in room.glob("*.py")):
         digest.update(source.read_bytes())

@@ -5,6 +5,9 @@ the block has ended or is dead; one bit per token in the order of bytes. `permut
 (N, W / words): every id fetches its bit; end tokens are added. `advance_kernel`: N tokens abreast.
 """
 
+# Device code is untyped: its arguments are pointers and tensors of Triton.
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -27,7 +30,7 @@ _PERMUTE_WORDS = 64
 
 @triton.jit
 def walk_kernel(states, left, table, width, cost, classes, offsets, count, out, out_words,
-                BLOCK: tl.constexpr, LEFT: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                BLOCK: tl.constexpr, LEFT: tl.constexpr):  # fmt: skip
     """Grid (blocks, N)."""
     block, n = tl.program_id(0), tl.program_id(1)
     lane = tl.arange(0, BLOCK)
@@ -51,7 +54,7 @@ def walk_kernel(states, left, table, width, cost, classes, offsets, count, out, 
 
 @triton.jit
 def permute_kernel(states, accepting, eos_words, rank, sorted_bits, sorted_words, words, out,
-                   NW: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                   NW: tl.constexpr):  # fmt: skip
     """Grid (N, W / NW)."""
     n = tl.program_id(0)
     word = tl.program_id(1) * NW + tl.arange(0, NW)
@@ -63,14 +66,14 @@ def permute_kernel(states, accepting, eos_words, rank, sorted_bits, sorted_words
     bits = ((found >> (place & 31)) & 1) << lane[None, :]
     row = tl.sum(bits, axis=1)
     state = tl.load(states + n)
-    if state > 1:
+    if state > 1:  # noqa: SIM102 - tables hold nothing to load for ended states
         if tl.load(accepting + state) != 0:
             row = row | tl.load(eos_words + word, mask=inside, other=0)
     tl.store(out + n.to(tl.int64) * words + word, row, mask=inside)
 
 
 @triton.jit
-def after_token(state, token, use, table, width, accepting, classes, start, eos, n_eos, vocab):  # type: ignore[no-untyped-def]
+def after_token(state, token, use, table, width, accepting, classes, start, eos, n_eos, vocab):
     """The states [n] behind tokens [n]: see `DeviceAutomaton.advance`."""
     inside = use & (token >= 0) & (token < vocab)
     first = tl.load(start + token, mask=inside, other=0)
@@ -94,7 +97,7 @@ def after_token(state, token, use, table, width, accepting, classes, start, eos,
 
 @triton.jit
 def advance_kernel(states, tokens, N, table, width, accepting, classes, start, eos, n_eos, vocab,
-                   out, NP: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                   out, NP: tl.constexpr):  # fmt: skip
     """Grid (N / NP)."""
     n = tl.program_id(0) * NP + tl.arange(0, NP)
     use = n < N
@@ -117,7 +120,7 @@ def triton_masks(
     launch(
         walk_kernel, (n_blocks, count), states, states if left is None else left, automaton.next,
         automaton.next.shape[1], automaton.cost, automaton.classes, tokens.offsets, tokens.count,
-        bits, sorted_words, BLOCK=BLOCK, LEFT=left is not None,
+        bits, sorted_words, num_warps=1, BLOCK=BLOCK, LEFT=left is not None,
     )  # fmt: skip
     width = min(_PERMUTE_WORDS, next_power(words))
     launch(

@@ -12,7 +12,7 @@ has ended. Neighbours share prefixes, so a block mostly dies, or lives, as one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -81,8 +81,12 @@ class TokenTable:
 
     def to(self, device: torch.device) -> TokenTable:
         """The same on another device."""
-        values = (getattr(self, f.name) for f in fields(self))
-        return TokenTable(*(v.to(device) if isinstance(v, Tensor) else v for v in values))
+        tensors = {
+            f.name: value.to(device)
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), Tensor)
+        }
+        return replace(self, **tensors)
 
     @property
     def n_bytes(self) -> int:

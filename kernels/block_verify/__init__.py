@@ -91,6 +91,4 @@ def block_verify(
         from structspec.kernels.block_verify.in_torch import torch_block_verify as run
     else:
         from structspec.kernels.block_verify.reference import reference_block_verify as run
-    return run(
-        target, draft, tokens, lengths, target_rows, draft_rows, uniforms, noise, eos_ids
-    )
+    return run(target, draft, tokens, lengths, target_rows, draft_rows, uniforms, noise, eos_ids)

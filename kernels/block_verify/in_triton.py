@@ -9,6 +9,9 @@ Inverting the distribution needs no second pass over the row: the sums of its sp
 Scratch per place: (max, 1/T, log Σ, edge) and the edge's id, float32 and int32.
 """
 
+# Device code is untyped: its arguments are pointers and tensors of Triton.
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import torch
@@ -25,6 +28,7 @@ from structspec.kernels.triton_rows import (
     kept,
     load_scores,
     partial_sums,
+    prefix_sums,
     row_arguments,
     row_scale,
     score_at,
@@ -46,7 +50,7 @@ def row_sums_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_
                     q_words, q_mask_rows, q_temps, q_temp, q_edges, q_edge_ids, vocab, lengths,
                     places, p_rows, p_out, q_out, p_plane, q_plane, NW: tl.constexpr,
                     P_FLAGS: tl.constexpr, Q_FLAGS: tl.constexpr, P_PADDED: tl.constexpr,
-                    Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                    Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # fmt: skip
     """Grid (R_p + R_q, S). Padded layouts know which rows lie beyond a draft and skip them."""
     row, split = tl.program_id(0), tl.program_id(1)
     S = tl.num_programs(1)
@@ -71,7 +75,7 @@ def row_sums_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_
 
 
 @triton.jit
-def law_tile(x, ids, numbers, edge_id, place):  # type: ignore[no-untyped-def]
+def law_tile(x, ids, numbers, edge_id, place):
     """Probabilities of a tile of logits; `numbers` and `edge_id` belong to `place`."""
     top = tl.load(numbers + place * 4)
     scale = tl.load(numbers + place * 4 + 1)
@@ -82,7 +86,7 @@ def law_tile(x, ids, numbers, edge_id, place):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _places(rows, b, i, width, use, PADDED: tl.constexpr):  # type: ignore[no-untyped-def]
+def _places(rows, b, i, width, use, PADDED: tl.constexpr):
     if PADDED:
         return b * width + i
     return tl.load(rows + b * width + i, mask=use, other=0)
@@ -96,7 +100,7 @@ def weights_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_r
                    given, seed, requests, steps, eos, n_eos, p_numbers, p_ids, q_numbers, q_ids,
                    log_w, uniforms, counts, status_out, LP: tl.constexpr, SP: tl.constexpr,
                    P_FLAGS: tl.constexpr, Q_FLAGS: tl.constexpr, P_PADDED: tl.constexpr,
-                   Q_PADDED: tl.constexpr, DRAFT: tl.constexpr, GIVEN: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                   Q_PADDED: tl.constexpr, DRAFT: tl.constexpr, GIVEN: tl.constexpr):  # fmt: skip
     """Grid (B): numbers of the rows in use, log w_0..w_n, uniforms; counts = (n, ended)."""
     b = tl.program_id(0)
     i = tl.arange(0, LP)
@@ -138,7 +142,8 @@ def weights_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_r
         dense = inside & (q_row >= 0)
         scale = row_scale(q_temps, q_temp, q_row, dense, Q_FLAGS)
         top, log_sum, edge, edge_id, q_status = combine_partials(
-            q_partials, q_plane, q_row, dense, scale, q_edges, q_edge_ids, S, SP, Q_FLAGS)  # fmt: skip
+            q_partials, q_plane, q_row, dense, scale, q_edges, q_edge_ids, S, SP,
+            Q_FLAGS)  # fmt: skip
         cell = b * L + i
         tl.store(q_numbers + cell * 4, top, mask=inside)
         tl.store(q_numbers + cell * 4 + 1, scale, mask=inside)
@@ -154,7 +159,7 @@ def weights_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_r
         status = tl.maximum(status, q_status)
     # log w_i = min over j <= i of the sum of the ratios behind j: prefix sums in float64.
     ratio = tl.minimum(tl.maximum(ratio, -1.0e5), 1.0e5)
-    total = tl.cumsum(tl.where(inside, ratio, 0.0), axis=0)
+    total = prefix_sums(tl.where(inside, ratio, 0.0))
     before = total - tl.where(inside, ratio, 0.0)
     earlier = tl.where(i[None, :] <= i[:, None], before[None, :], -1.0e30)
     weight = tl.minimum(total - tl.max(earlier, axis=1), 0.0)
@@ -184,7 +189,7 @@ def residual_sums_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_
                          tokens, L, p_rows, q_rows, p_numbers, p_ids, q_numbers, q_ids, log_w,
                          uniforms, counts, sums, NW: tl.constexpr, P_FLAGS: tl.constexpr,
                          Q_FLAGS: tl.constexpr, P_PADDED: tl.constexpr, Q_PADDED: tl.constexpr,
-                         DRAFT: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                         DRAFT: tl.constexpr):  # fmt: skip
     """Grid (B · L, S): one split of Σ (w p - q)₊ of a place that may be the exit."""
     b, i = tl.program_id(0) // L, tl.program_id(0) % L
     split = tl.program_id(1)
@@ -202,7 +207,8 @@ def residual_sums_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_
                 q_row = _places(q_rows, b, i, L, True, Q_PADDED)
                 if q_row >= 0:
                     x, ids = load_scores(q_logits, q_stride, q_masks, q_mask_stride, q_words,
-                                         q_mask_rows, q_row, split * NW, vocab, NW, Q_FLAGS)  # fmt: skip
+                                         q_mask_rows, q_row, split * NW, vocab, NW,
+                                         Q_FLAGS)  # fmt: skip
                     q = law_tile(x, ids, q_numbers, q_ids, b * L + i)
             mass = tl.maximum(weight.to(tl.float32) * p - q, 0.0)
             tl.store(sums + tl.program_id(0).to(tl.int64) * tl.num_programs(1) + split,
@@ -216,7 +222,7 @@ def exit_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows
                 q_ids, log_w, uniforms, counts, status_out, sums, accepted_out, token_out,
                 path_out, thresholds, NW: tl.constexpr, LP: tl.constexpr, SP: tl.constexpr,
                 P_FLAGS: tl.constexpr, Q_FLAGS: tl.constexpr, P_PADDED: tl.constexpr,
-                Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # fmt: skip
     """Grid (B): the largest passing place, then its token."""
     b = tl.program_id(0)
     i = tl.arange(0, LP)
@@ -260,7 +266,7 @@ def exit_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows
             at = (b * L + tau).to(tl.int64) * S + s
             part = tl.load(sums + at, mask=s < S, other=0.0)
         aim = draw * tl.sum(part.to(tl.float64), axis=0)
-        first, last, after = first_above(part, 0.0, aim)
+        first, last, _after = first_above(part, 0.0, aim)
         chosen = tl.where(first < _NONE, first, last)
         running = tl.sum(tl.where(s < chosen, part.to(tl.float64), 0.0), axis=0)
         if chosen >= 0:
@@ -274,10 +280,11 @@ def exit_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows
                     q_row = _places(q_rows, b, tau, L, True, Q_PADDED)
                     if q_row >= 0:
                         x, ids = load_scores(q_logits, q_stride, q_masks, q_mask_stride, q_words,
-                                             q_mask_rows, q_row, chosen * NW, vocab, NW, Q_FLAGS)  # fmt: skip
+                                             q_mask_rows, q_row, chosen * NW, vocab, NW,
+                                             Q_FLAGS)  # fmt: skip
                         q = law_tile(x, ids, q_numbers, q_ids, b * L + tau)
                 mass = tl.maximum(w * mass - q, 0.0)
-            first, last, after = first_above(tl.reshape(mass, [NW * 32]), running, aim)
+            first, last, _after = first_above(tl.reshape(mass, [NW * 32]), running, aim)
             found = tl.where(first < _NONE, first, last)
             token = tl.where(found < 0, -1, chosen * NW * 32 + found)
         status = tl.where(token < 0, _NO_MASS, status)

@@ -32,7 +32,9 @@ def draft_row(laws: Floats | None, row: int, token: int, vocab: int) -> Floats:
 
 
 def sound_rows(p: Floats, q: Floats, tokens: list[int]) -> int:
-    """The status of a request's laws: empty rows, tokens that their draft cannot have drawn."""
+    """The status of a request's laws: bad rows, tokens that their draft cannot have drawn."""
+    if np.isnan(p).any() or np.isnan(q).any():
+        return int(Status.NOT_FINITE)
     if np.any(p.sum(axis=1) == 0.0) or np.any(q.sum(axis=1) == 0.0):
         return int(Status.EMPTY)
     if any(q[i, x] == 0.0 for i, x in enumerate(tokens)):
@@ -74,7 +76,8 @@ def reference_block_verify(
         # Behind an end token there is no row; the oracle never reads it.
         p = np.concatenate([p_laws[at], np.ones((int(over), target.vocab))])
         q = np.array([draft_row(q_laws, r, x, target.vocab)
-                      for r, x in zip(q_at, drafted, strict=True)]).reshape(cut, target.vocab)  # fmt: skip
+                      for r, x in zip(q_at, drafted, strict=True)]).reshape(cut,
+                      target.vocab)  # fmt: skip
         status[b] = sound_rows(p, q, drafted)
         if status[b]:
             token[b] = -1

@@ -162,6 +162,8 @@ def verify_case(
                 prefix = (*prefix, token)
     logits_p, logits_q = torch.stack(p_rows), torch.stack(q_rows)
     masks = pack(torch.stack(legal_rows))
+    p_map: Tensor | None
+    q_map: Tensor | None
     if mapped:
         shuffle = torch.randperm(len(nodes), generator=generator)
         place = shuffle.argsort()
@@ -173,7 +175,7 @@ def verify_case(
         flat, q_flat = p_at.flatten(), q_at.clamp(min=0).flatten()
         target = LogitRows(logits_p[flat], masks[flat], temperature=0.8)
         draft = LogitRows(logits_q[q_flat], masks[q_flat], temperature=0.8)
-        p_map = q_map = None
+        p_map, q_map = None, None
         if one_hot:
             rows = torch.arange(batch * drafts * length).view(batch, drafts, length)
             q_map = torch.where(q_at < 0, -1, rows).to(torch.int32)

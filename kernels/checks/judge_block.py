@@ -19,9 +19,7 @@ __all__ = ["TOLERANCE", "judge_block", "run_block", "token_complaint"]
 TOLERANCE = 1e-4
 
 
-def run_block(
-    case: VerifyCase, uniforms: Tensor, backend: str, device: torch.device
-) -> Verdict:
+def run_block(case: VerifyCase, uniforms: Tensor, backend: str, device: torch.device) -> Verdict:
     """`block_verify` on the single drafts of a case."""
 
     def there(tensor: Tensor | None) -> Tensor | None:

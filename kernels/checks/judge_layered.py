@@ -81,16 +81,14 @@ def judge_layered(
         if keeps < could - 0.02 * max(could, 1.0):
             complaints.append(f"{where}: keeps {keeps} tokens, the reference {could}")
         u = uniforms[b].double().numpy()
-        depth, path, token = (
-            int(x[b]) for x in (verdict.accepted, verdict.path, verdict.token)
-        )
+        depth, owner, token = (int(x[b]) for x in (verdict.accepted, verdict.path, verdict.token))
         wanted = int(np.flatnonzero(u[0] >= law.thresholds)[-1])
         if np.abs(u[0] - law.thresholds[1:]).min() > TOLERANCE and depth != wanted:
             complaints.append(f"{where}: exit at {depth}, under this plan at {wanted}")
         nodes = law.residuals[depth]
-        place = next((j for j, (node, _) in enumerate(nodes) if node == path), -1)
+        place = next((j for j, (node, _) in enumerate(nodes) if node == owner), -1)
         if place < 0:
-            complaints.append(f"{where}: path {path} owns no node at depth {depth}")
+            complaints.append(f"{where}: path {owner} owns no node at depth {depth}")
             continue
         cell = place * (vocab + 1) + (vocab if token == -1 else token)
         mass = np.concatenate([mass for _, mass in nodes])

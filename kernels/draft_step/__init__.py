@@ -10,6 +10,8 @@ For every row n with state s, logits l and uniform u::
 same addresses in every step and the loop around it can be captured in a CUDA graph. `tokens`,
 `lengths` and `mask_rows` are what verification takes afterwards.
 
+Without an automaton (`None`) nothing is masked and states stay: drafts without a grammar.
+
 Randomness: purpose DRAFT of `verification.randomness`, index = the place in the draft, row = which
 of a request's drafts; request, step and row numbers are buffers to be filled between steps.
 
@@ -53,10 +55,12 @@ class DraftStep:
 
     def __init__(
         self,
-        automaton: DeviceAutomaton,
+        automaton: DeviceAutomaton | None,
         rows: int,
         length: int,
         *,
+        vocab: int | None = None,
+        device: torch.device | str | None = None,
         seed: int = 0,
         temperature: float = 1.0,
         table_limit: int = 1 << 28,
@@ -65,9 +69,14 @@ class DraftStep:
         if rows < 1 or length < 1:
             raise KernelError(f"a draft loop needs rows and places, got {rows} and {length}")
         if not temperature > 0.0:
-            raise KernelError(f"temperature={temperature}: must be > 0; for greedy drafts take 1e-6")
-        device = automaton.device
+            raise KernelError(
+                f"temperature={temperature}: must be > 0; for greedy drafts take 1e-6"
+            )
+        if automaton is None and (vocab is None or device is None):
+            raise KernelError("without an automaton pass the vocabulary's size and the device")
+        device = torch.device(device or "cpu") if automaton is None else automaton.device
         self.automaton = automaton
+        self.vocab = automaton.vocab if automaton is not None else int(vocab or 0)
         self.temperature = temperature
         self.backend = choose(device, backend)
 
@@ -79,8 +88,11 @@ class DraftStep:
         self.tokens = numbers(rows, length)
         self.path_states = numbers(rows, length)
         self.noise = Noise(seed, self.requests, self.steps)
-        self.table = automaton.row_table(limit=table_limit, backend=self.backend)
-        self.masks = None if self.table is not None else numbers(rows, automaton.words)
+        self.table: Tensor | None = None
+        self.masks: Tensor | None = None
+        if automaton is not None:
+            self.table = automaton.row_table(limit=table_limit, backend=self.backend)
+            self.masks = None if self.table is not None else numbers(rows, automaton.words)
         self._scratch: Tensor | None = None
 
     def begin(self, states: Tensor) -> None:
@@ -96,19 +108,13 @@ class DraftStep:
         Raises `KernelError` for shapes and dtypes that do not fit.
         """
         count, length = self.tokens.shape
-        if tuple(logits.shape) != (count, self.automaton.vocab):
-            raise KernelError(
-                f"logits must be {(count, self.automaton.vocab)}, got {tuple(logits.shape)}"
-            )
+        if tuple(logits.shape) != (count, self.vocab):
+            raise KernelError(f"logits must be {(count, self.vocab)}, got {tuple(logits.shape)}")
         if not 0 <= place < length:
             raise KernelError(f"place={place} is outside the draft of {length} places")
-        if self.table is not None:
-            masks, index = self.table, self.states
-        else:
-            assert self.masks is not None
-            masks, index = self.automaton.masks(
-                self.states, out=self.masks, backend=self.backend
-            ), None
+        masks, index = self.table, self.states if self.table is not None else None
+        if self.automaton is not None and masks is None:
+            masks = self.automaton.masks(self.states, out=self.masks, backend=self.backend)
         rows = LogitRows(logits, masks, index, self.temperature)
         if self.backend == "triton":
             from structspec.kernels.draft_step.in_triton import triton_step

@@ -42,4 +42,5 @@ def torch_step(step: DraftStep, rows: LogitRows, place: int) -> None:
     step.tokens[:, place] = token
     step.path_states[:, place] = step.states
     step.lengths.copy_(torch.where(token >= 0, place + 1, step.lengths))
-    step.states.copy_(torch_advance(step.automaton, step.states, token))
+    if step.automaton is not None:
+        step.states.copy_(torch_advance(step.automaton, step.states, token))

@@ -5,9 +5,12 @@ token's bytes and writes the next state. Scratch is kept between steps, so a cap
 and writes the same addresses.
 """
 
+# Device code is untyped: its arguments are pointers and tensors of Triton.
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import triton
@@ -42,14 +45,14 @@ def draw_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatur
                 edges, edge_ids, vocab, partials, plane, S, place, length, seed, requests, steps,
                 rows, states, tokens, lengths, path_states, status_out, table, width, accepting,
                 classes, start, eos, n_eos, NW: tl.constexpr, SP: tl.constexpr,
-                FLAGS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                FLAGS: tl.constexpr, ADVANCE: tl.constexpr):  # fmt: skip
     """Grid (N): the token of one row and its next state."""
     n = tl.program_id(0)
     one = tl.arange(0, 1)
     row = one + n
     state = tl.load(states + row)
     scale = row_scale(temperatures, temperature, row, one == 0, FLAGS)
-    top, log_sum, edge, edge_id, status = combine_partials(
+    top, _sum, _edge, _edge_id, status = combine_partials(
         partials, plane, row, one == 0, scale, edges, edge_ids, S, SP, FLAGS
     )
     code = tl.max(status, axis=0)
@@ -63,24 +66,27 @@ def draw_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatur
         s = tl.arange(0, SP)
         at = n.to(tl.int64) * S + s
         tops = tl.load(partials + at, mask=s < S, other=float("-inf"))
-        part = tl.load(partials + plane + at, mask=s < S, other=0.0) * tl.exp((tops - best) * factor)
+        part = tl.load(partials + plane + at, mask=s < S, other=0.0) * tl.exp(
+            (tops - best) * factor
+        )
         aim = u * tl.sum(part.to(tl.float64), axis=0)
-        first, last, after = first_above(part, 0.0, aim)
+        first, last, _after = first_above(part, 0.0, aim)
         chosen = tl.where(first < _NONE, first, last)
         running = tl.sum(tl.where(s < chosen, part.to(tl.float64), 0.0), axis=0)
-        x, ids = load_scores(logits, stride, masks, mask_stride, words, mask_rows, n, chosen * NW,
+        x, _ids = load_scores(logits, stride, masks, mask_stride, words, mask_rows, n, chosen * NW,
                              vocab, NW, FLAGS)  # fmt: skip
         mass = tl.exp((x - best) * factor)
-        first, last, after = first_above(tl.reshape(mass, [NW * 32]), running, aim)
+        first, last, _after = first_above(tl.reshape(mass, [NW * 32]), running, aim)
         token = chosen * NW * 32 + tl.where(first < _NONE, first, last)
         tl.store(lengths + n, place + 1)
     if code == _NOT_FINITE:
         tl.store(status_out + n, code)
     tl.store(tokens + n * length + place, token)
-    tl.store(path_states + row * length + place, state)
-    following = after_token(state, one + token, one == 0, table, width, accepting, classes, start,
-                            eos, n_eos, vocab)  # fmt: skip
-    tl.store(states + row, following)
+    if ADVANCE:
+        tl.store(path_states + row * length + place, state)
+        following = after_token(state, one + token, one == 0, table, width, accepting, classes,
+                                start, eos, n_eos, vocab)  # fmt: skip
+        tl.store(states + row, following)
 
 
 def triton_step(step: DraftStep, rows: LogitRows, place: int, scratch: Tensor | None) -> Tensor:
@@ -93,6 +99,13 @@ def triton_step(step: DraftStep, rows: LogitRows, place: int, scratch: Tensor | 
         scratch = torch.empty((2, count, width), dtype=torch.float32, device=rows.logits.device)
     warps = 8 if words >= 128 else 4
     automaton = step.automaton
+    filler = step.states
+    tables: tuple[Any, ...] = (filler, 0, filler, filler, filler, filler, 0)
+    if automaton is not None:
+        tables = (
+            automaton.next, automaton.next.shape[1], automaton.accepting, automaton.token_classes,
+            automaton.tokens.start, automaton.eos_ids, automaton.eos_ids.numel(),
+        )  # fmt: skip
     launch(
         partials_kernel, (count, width), *arguments, vocab, scratch, count * width,
         num_warps=warps, NW=words, FLAGS=flags,
@@ -100,9 +113,8 @@ def triton_step(step: DraftStep, rows: LogitRows, place: int, scratch: Tensor | 
     launch(
         draw_kernel, (count,), *arguments, vocab, scratch, count * width, width, place,
         step.tokens.shape[1], step.noise.signed_seed, step.requests, step.steps, step.rows,
-        step.states, step.tokens, step.lengths, step.path_states, step.status, automaton.next,
-        automaton.next.shape[1], automaton.accepting, automaton.token_classes,
-        automaton.tokens.start, automaton.eos_ids, automaton.eos_ids.numel(),
+        step.states, step.tokens, step.lengths, step.path_states, step.status, *tables,
         num_warps=warps, NW=words, SP=next_power(width), FLAGS=flags,
+        ADVANCE=automaton is not None,
     )  # fmt: skip
     return scratch

@@ -34,5 +34,7 @@ def reference_step(step: DraftStep, rows: LogitRows, place: int) -> None:
             )[place]  # fmt: skip
             step.tokens[n, place] = sample_inverse(law, float(u))
             step.lengths[n] = place + 1
+    if step.automaton is None:
+        return
     tokens = step.tokens[:, place].contiguous()
     step.states.copy_(reference_advance(step.automaton, step.states, tokens).to(torch.int32))

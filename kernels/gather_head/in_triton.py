@@ -1,5 +1,8 @@
 """The same in one launch: a program per mask word (32 rows of the matrix) and row of `hidden`."""
 
+# Device code is untyped: its arguments are pointers and tensors of Triton.
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import triton
@@ -16,7 +19,7 @@ _MOST_COLUMNS = 256
 @triton.jit
 def head_kernel(hidden, hidden_stride, weight, weight_stride, masks, mask_stride, words,
                 mask_rows, bias, out, out_stride, vocab, H, BLOCK: tl.constexpr,
-                INDEXED: tl.constexpr, BIAS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                INDEXED: tl.constexpr, BIAS: tl.constexpr):  # fmt: skip
     """Grid (N, W)."""
     n, word = tl.program_id(0), tl.program_id(1)
     row = n.to(tl.int64)
@@ -31,7 +34,9 @@ def head_kernel(hidden, hidden_stride, weight, weight_stride, masks, mask_stride
         total = tl.zeros([32], tl.float32)
         for first in range(0, H, BLOCK):
             column = first + tl.arange(0, BLOCK)
-            h = tl.load(hidden + n.to(tl.int64) * hidden_stride + column, mask=column < H, other=0.0)
+            h = tl.load(
+                hidden + n.to(tl.int64) * hidden_stride + column, mask=column < H, other=0.0
+            )
             w = tl.load(base[:, None] + column[None, :],
                         mask=allowed[:, None] & (column < H)[None, :], other=0.0)  # fmt: skip
             total += tl.sum(w.to(tl.float32) * h.to(tl.float32)[None, :], axis=1)

@@ -12,6 +12,9 @@ A node belongs to its first path that goes on behind it. `kind` [B, K, L + 1] sa
 at a depth: m > 0 drafts that go on, 0 none, -1 no node, -2 a node that ends in an end token.
 """
 
+# Device code is untyped: its arguments are pointers and tensors of Triton.
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import torch
@@ -19,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from structspec.kernels.block_verify.in_triton import law_tile, launch_row_sums
+from structspec.kernels.block_verify.in_triton import launch_row_sums, law_tile
 from structspec.kernels.launch import launch, next_power, split_words, splits
 from structspec.kernels.layered_verify.plan import BISECTIONS, DAMPED, SLACK, TINY, LayeredVerdict
 from structspec.kernels.logit_rows import LogitRows
@@ -48,14 +51,14 @@ _DAMPED, _BISECTIONS = tl.constexpr(DAMPED), tl.constexpr(BISECTIONS)
 
 
 @triton.jit
-def _row(rows, place, PADDED: tl.constexpr):  # type: ignore[no-untyped-def]
+def _row(rows, place, PADDED: tl.constexpr):
     if PADDED:
         return place
     return tl.load(rows + place)
 
 
 @triton.jit
-def _slope(a, b, m):  # type: ignore[no-untyped-def]
+def _slope(a, b, m):
     """(a^m - b^m) / (a - b) = Σ a^(m-1-i) b^i; scalars."""
     total = a * 0.0 + 1.0
     power = b * 0.0 + 1.0
@@ -66,7 +69,7 @@ def _slope(a, b, m):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _power(x, m):  # type: ignore[no-untyped-def]
+def _power(x, m):
     out = x * 0.0 + 1.0
     for _ in range(m):
         out = out * x
@@ -74,23 +77,23 @@ def _power(x, m):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _at(table, j):  # type: ignore[no-untyped-def]
+def _at(table, j):
     return tl.sum(tl.where(tl.arange(0, 32) == j, table, 0.0), axis=0)
 
 
 @triton.jit
-def _place(j):  # type: ignore[no-untyped-def]
+def _place(j):
     return tl.exp2((j.to(tl.float32) - 16.0) * 0.5)
 
 
 @triton.jit
-def _cell(z):  # type: ignore[no-untyped-def]
+def _cell(z):
     j = tl.floor(2.0 * tl.log2(tl.maximum(z, 1.0e-30)) + 16.0).to(tl.int32)
     return tl.minimum(tl.maximum(j, 0), _J - 2)
 
 
 @triton.jit
-def _below(table, z):  # type: ignore[no-untyped-def]
+def _below(table, z):
     """`plan.below`."""
     j = _cell(z)
     near, far = _place(j), _place(j + 1)
@@ -102,7 +105,7 @@ def _below(table, z):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _above(table, z):  # type: ignore[no-untyped-def]
+def _above(table, z):
     """`plan.above`."""
     j = _cell(z)
     here, following = _at(table, j), _at(table, j + 1)
@@ -117,14 +120,14 @@ def _above(table, z):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _taken(table, z1, z2):  # type: ignore[no-untyped-def]
+def _taken(table, z1, z2):
     b1 = (_below(table, z1) - _above(table, z2)) / (z1 - z2)
     b1 = tl.minimum(tl.maximum(b1, 0.0), 1.0)
     return b1, tl.minimum(tl.maximum(_below(table, z2) / z2, b1), 1.0)
 
 
 @triton.jit
-def _solve(table, m, scale, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _solve(table, m, scale, ROUNDS: tl.constexpr):
     """`plan.solve`: knots and the nominal b2."""
     z1 = scale
     z2 = scale
@@ -169,7 +172,7 @@ def _solve(table, m, scale, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-de
 
 
 @triton.jit
-def _owned(tokens, lengths, b, k, i, K, L, eos, n_eos, KP: tl.constexpr, LP: tl.constexpr):  # type: ignore[no-untyped-def]
+def _owned(tokens, lengths, b, k, i, K, L, eos, n_eos, KP: tl.constexpr, LP: tl.constexpr):
     """Whether path k owns a node at depth i < L that goes on (1 or 0), from the tokens."""
     kk = tl.arange(0, KP)
     j = tl.arange(0, LP)
@@ -192,7 +195,7 @@ def curves_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_ro
                   lengths, K, L, p_rows, q_rows, p_partials, q_partials, p_plane, q_plane, eos,
                   n_eos, curves, NW: tl.constexpr, KP: tl.constexpr, LP: tl.constexpr,
                   SP: tl.constexpr, P_FLAGS: tl.constexpr, Q_FLAGS: tl.constexpr,
-                  P_PADDED: tl.constexpr, Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                  P_PADDED: tl.constexpr, Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # fmt: skip
     """Grid (B · K · L, S): one split of Σ min(p, z q), z on the grid."""
     place, split = tl.program_id(0), tl.program_id(1)
     S = tl.num_programs(1)
@@ -203,8 +206,9 @@ def curves_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_ro
         zero = tl.arange(0, 1)
         one_row = zero + p_row
         scale = row_scale(p_temps, p_temp, one_row, zero == 0, P_FLAGS)
-        top, log_sum, edge, edge_id, status = combine_partials(
-            p_partials, p_plane, one_row, zero == 0, scale, p_edges, p_edge_ids, S, SP, P_FLAGS)  # fmt: skip
+        top, log_sum, edge, edge_id, _status = combine_partials(
+            p_partials, p_plane, one_row, zero == 0, scale, p_edges, p_edge_ids, S, SP,
+            P_FLAGS)  # fmt: skip
         x, ids = load_scores(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows,
                              p_row, split * NW, vocab, NW, P_FLAGS)  # fmt: skip
         good = kept(x, ids, edge[:, None], edge_id[:, None]) & (x > float("-inf"))
@@ -216,11 +220,12 @@ def curves_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_ro
             if q_row >= 0:
                 one_row = zero + q_row
                 scale = row_scale(q_temps, q_temp, one_row, zero == 0, Q_FLAGS)
-                top, log_sum, edge, edge_id, status = combine_partials(
+                top, log_sum, edge, edge_id, _status = combine_partials(
                     q_partials, q_plane, one_row, zero == 0, scale, q_edges, q_edge_ids, S, SP,
                     Q_FLAGS)  # fmt: skip
                 x, ids = load_scores(q_logits, q_stride, q_masks, q_mask_stride, q_words,
-                                     q_mask_rows, q_row, split * NW, vocab, NW, Q_FLAGS)  # fmt: skip
+                                     q_mask_rows, q_row, split * NW, vocab, NW,
+                                     Q_FLAGS)  # fmt: skip
                 good = kept(x, ids, edge[:, None], edge_id[:, None]) & (x > float("-inf"))
                 q = tl.where(good, tl.exp((x - top[:, None]) * scale[:, None] - log_sum[:, None]),
                              0.0)  # fmt: skip
@@ -238,7 +243,7 @@ def plan_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows
                 n_eos, S, curves, p_numbers, p_ids, q_numbers, q_ids, weights, kinds, knots,
                 turns, alive_out, status_out, KP: tl.constexpr, SP: tl.constexpr,
                 P_FLAGS: tl.constexpr, Q_FLAGS: tl.constexpr, P_PADDED: tl.constexpr,
-                Q_PADDED: tl.constexpr, DRAFT: tl.constexpr, ROUNDS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                Q_PADDED: tl.constexpr, DRAFT: tl.constexpr, ROUNDS: tl.constexpr):  # fmt: skip
     """Grid (B): one depth after the other, one node after the other, K paths abreast."""
     b = tl.program_id(0)
     k = tl.arange(0, KP)
@@ -276,7 +281,8 @@ def plan_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows
             p_row = tl.load(p_rows + place, mask=use, other=0)
         scale = row_scale(p_temps, p_temp, p_row, use, P_FLAGS)
         top, log_sum, edge, edge_id, status = combine_partials(
-            p_partials, p_plane, p_row, use, scale, p_edges, p_edge_ids, S, SP, P_FLAGS)  # fmt: skip
+            p_partials, p_plane, p_row, use, scale, p_edges, p_edge_ids, S, SP,
+            P_FLAGS)  # fmt: skip
         tl.store(p_numbers + place * 4, top, mask=use)
         tl.store(p_numbers + place * 4 + 1, scale, mask=use)
         tl.store(p_numbers + place * 4 + 2, log_sum, mask=use)
@@ -297,7 +303,8 @@ def plan_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows
             dense = goes_on & (q_row >= 0)
             scale = row_scale(q_temps, q_temp, q_row, dense, Q_FLAGS)
             top, log_sum, edge, edge_id, status = combine_partials(
-                q_partials, q_plane, q_row, dense, scale, q_edges, q_edge_ids, S, SP, Q_FLAGS)  # fmt: skip
+                q_partials, q_plane, q_row, dense, scale, q_edges, q_edge_ids, S, SP,
+                Q_FLAGS)  # fmt: skip
             tl.store(q_numbers + cell * 4, top, mask=dense)
             tl.store(q_numbers + cell * 4 + 1, scale, mask=dense)
             tl.store(q_numbers + cell * 4 + 2, log_sum, mask=dense)
@@ -357,10 +364,14 @@ def plan_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows
                     later = (both - first) / tl.where(first < 1.0, 1.0 - first, 1.0)
                     a = tl.where(r == 0, first, tl.minimum(tl.maximum(later, 0.0), 1.0))
                     a = tl.where(through, a, 0.0)
-                    a_other = tl.sum(tl.where(k[:, None] == other[None, :], a[:, None], 0.0), axis=0)
+                    a_other = tl.sum(
+                        tl.where(k[:, None] == other[None, :], a[:, None], 0.0), axis=0
+                    )
                     # Products of 1 - a in log space; 1e-38 stands for 0.
                     logs = tl.log(tl.maximum(1.0 - a_other, 1.0e-38))
-                    before = tl.sum(tl.where(other[None, :] < k[:, None], logs[None, :], 0.0), axis=1)
+                    before = tl.sum(
+                        tl.where(other[None, :] < k[:, None], logs[None, :], 0.0), axis=1
+                    )
                     children += alive * tl.exp(before) * a
                     alive *= tl.exp(tl.sum(logs, axis=0))
                     alive = tl.where(alive < 1.0e-30, 0.0, alive)
@@ -387,7 +398,7 @@ def _pair(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows, q_lo
           q_masks, q_mask_stride, q_words, q_mask_rows, vocab, tokens, L, p_rows, q_rows,
           p_numbers, p_ids, q_numbers, q_ids, path, i, split, NW: tl.constexpr,
           P_FLAGS: tl.constexpr, Q_FLAGS: tl.constexpr, P_PADDED: tl.constexpr,
-          Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+          Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # fmt: skip
     """A split of p and of q at a place (i < L) of a path."""
     place = path * (L + 1) + i
     x, ids = load_scores(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows,
@@ -405,7 +416,7 @@ def _pair(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows, q_lo
 
 
 @triton.jit
-def _tents(p, q, z1, z2):  # type: ignore[no-untyped-def]
+def _tents(p, q, z1, z2):
     """q t1 and q t2 of a tile, without dividing by q."""
     low = tl.minimum(p, z2 * q)
     both = low / z2
@@ -420,7 +431,8 @@ def true_sums_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask
                      q_logits, q_stride, q_masks, q_mask_stride, q_words, q_mask_rows, vocab,
                      tokens, L, p_rows, q_rows, p_numbers, p_ids, q_numbers, q_ids, turns, knots,
                      sums, NW: tl.constexpr, P_FLAGS: tl.constexpr, Q_FLAGS: tl.constexpr,
-                     P_PADDED: tl.constexpr, Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                     P_PADDED: tl.constexpr, Q_PADDED: tl.constexpr,
+                     DRAFT: tl.constexpr):  # fmt: skip
     """Grid (B · K · L, S): Σ q t1 and Σ q t2 of the nodes that were served."""
     cell, split = tl.program_id(0), tl.program_id(1)
     S = tl.num_programs(1)
@@ -438,7 +450,7 @@ def true_sums_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask
 @triton.jit
 def exit_kernel(K, L, S, kinds, turns, sums, alive, given, seed, requests, steps, uniforms,
                 depths, taken, thresholds, KP: tl.constexpr, LP: tl.constexpr,
-                GIVEN: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                GIVEN: tl.constexpr):  # fmt: skip
     """Grid (B): g per depth from the true sums, Φ, the exit; `taken`: the factors of q t1, q t2."""
     b = tl.program_id(0)
     k = tl.arange(0, KP)
@@ -483,11 +495,11 @@ def exit_kernel(K, L, S, kinds, turns, sums, alive, given, seed, requests, steps
     # Φ_i, a product from the back: in log space, 1e-38 stands for 0.
     logs = tl.where(i <= L, tl.log(tl.maximum(ratio, 1.0e-38)), 0.0)
     zeros = ((ratio <= 0.0) & (i <= L)).to(tl.int32)
-    l = tl.arange(0, LP)
-    diagonal = i[:, None] == l[None, :]
+    j = tl.arange(0, LP)
+    diagonal = i[:, None] == j[None, :]
     across = tl.sum(tl.where(diagonal, logs[:, None], 0.0), axis=0)
     zero_across = tl.sum(tl.where(diagonal, zeros[:, None], 0), axis=0)
-    behind = l[None, :] >= i[:, None]
+    behind = j[None, :] >= i[:, None]
     phi = tl.exp(tl.sum(tl.where(behind, across[None, :], 0.0), axis=1))
     phi = tl.where(tl.sum(tl.where(behind, zero_across[None, :], 0), axis=1) > 0, 0.0, phi)
     tl.store(thresholds + b * (L + 1) + i, phi, mask=i <= L)
@@ -508,7 +520,7 @@ def _residual(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows, 
               q_stride, q_masks, q_mask_stride, q_words, q_mask_rows, vocab, tokens, L, p_rows,
               q_rows, p_numbers, p_ids, q_numbers, q_ids, weights, turns, knots, taken, path, i,
               split, NW: tl.constexpr, P_FLAGS: tl.constexpr, Q_FLAGS: tl.constexpr,
-              P_PADDED: tl.constexpr, Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+              P_PADDED: tl.constexpr, Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # fmt: skip
     """A split of W p - F at a node, never below 0."""
     place = path * (L + 1) + i
     cell = path * L + i
@@ -523,7 +535,8 @@ def _residual(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows, 
             q_row = _row(q_rows, cell, Q_PADDED)
             if q_row >= 0:
                 x, ids = load_scores(q_logits, q_stride, q_masks, q_mask_stride, q_words,
-                                     q_mask_rows, q_row, split * NW, vocab, NW, Q_FLAGS)  # fmt: skip
+                                     q_mask_rows, q_row, split * NW, vocab, NW,
+                                     Q_FLAGS)  # fmt: skip
                 q = law_tile(x, ids, q_numbers, q_ids, cell)
         first, second = _tents(p, q, tl.load(knots + cell * 2), tl.load(knots + cell * 2 + 1))
         mass -= tl.load(taken + cell * 2) * first + tl.load(taken + cell * 2 + 1) * second
@@ -536,7 +549,7 @@ def masses_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_ro
                   tokens, L, p_rows, q_rows, p_numbers, p_ids, q_numbers, q_ids, weights, turns,
                   knots, taken, kinds, depths, status_in, K, masses, NW: tl.constexpr,
                   P_FLAGS: tl.constexpr, Q_FLAGS: tl.constexpr, P_PADDED: tl.constexpr,
-                  Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                  Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # fmt: skip
     """Grid (B · K, S): residual mass of one split of the node that a path owns at the exit."""
     path, split = tl.program_id(0), tl.program_id(1)
     b = path // K
@@ -562,7 +575,7 @@ def token_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_row
                  knots, taken, kinds, depths, status_out, K, masses, uniforms, S, accepted_out,
                  path_out, token_out, NW: tl.constexpr, KSP: tl.constexpr,
                  P_FLAGS: tl.constexpr, Q_FLAGS: tl.constexpr, P_PADDED: tl.constexpr,
-                 Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                 Q_PADDED: tl.constexpr, DRAFT: tl.constexpr):  # fmt: skip
     """Grid (B): the node, the split and the token at u · total."""
     b = tl.program_id(0)
     status = tl.load(status_out + b)
@@ -573,7 +586,7 @@ def token_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_row
         c = tl.arange(0, KSP)
         part = tl.load(masses + (b * K * S).to(tl.int64) + c, mask=c < K * S, other=0.0)
         aim = tl.load(uniforms + b) * tl.sum(part.to(tl.float64), axis=0)
-        first, last, after = first_above(part, 0.0, aim)
+        first, last, _after = first_above(part, 0.0, aim)
         chosen = tl.where(first < _NONE, first, last)
         running = tl.sum(tl.where(c < chosen, part.to(tl.float64), 0.0), axis=0)
         status = tl.where(chosen < 0, _NO_MASS, 0)
@@ -586,7 +599,7 @@ def token_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_row
                                  vocab, tokens, L, p_rows, q_rows, p_numbers, p_ids, q_numbers,
                                  q_ids, weights, turns, knots, taken, b * K + path, depth, split,
                                  NW, P_FLAGS, Q_FLAGS, P_PADDED, Q_PADDED, DRAFT)  # fmt: skip
-                first, last, after = first_above(tl.reshape(mass, [NW * 32]), running, aim)
+                first, last, _after = first_above(tl.reshape(mass, [NW * 32]), running, aim)
                 found = tl.where(first < _NONE, first, last)
                 token = tl.where(found < 0, -1, split * NW * 32 + found)
                 status = tl.where(found < 0, _NO_MASS, 0)

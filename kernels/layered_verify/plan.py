@@ -40,7 +40,8 @@ class LayeredVerdict(Verdict):
     """A `Verdict` and the plan behind it, by which tests recompute it.
 
     knots: [B, K, L, 2], z1 and z2 of the node before place i of the path that owns it (the first
-    through it that goes on), 0 where nothing was tried. turns: int32 [B, K, L], when the node was served at its depth, -1 if never.
+    through it that goes on), 0 where nothing was tried. turns: int32 [B, K, L], when the node was
+    served at its depth, -1 if never.
     """
 
     knots: Tensor

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structspec.kernels.block_verify.reference import draft_row, host_uniforms
+from structspec.kernels.block_verify.reference import draft_row, host_uniforms, sound_rows
 from structspec.kernels.layered_verify.plan import GRID, TINY, LayeredVerdict, slope, solve
 from structspec.kernels.logit_rows import LogitRows, Status
 from structspec.kernels.masked_softmax_stats.reference import Floats, host_laws
@@ -216,13 +216,10 @@ def _paths(
 
 
 def _sound(p: Rows, q: Rows, paths: list[list[int]], ends: frozenset[int]) -> int:
+    status = 0
     for k, path in enumerate(paths):
-        for i in range(len(path) + 1):
-            if (not i or path[i - 1] not in ends) and p(k, i).sum() == 0.0:
-                return int(Status.EMPTY)
-        for i, x in enumerate(path):
-            if q(k, i).sum() == 0.0:
-                return int(Status.EMPTY)
-            if q(k, i)[x] == 0.0:
-                return int(Status.ILLEGAL_DRAFT)
-    return 0
+        open_end = not (path and path[-1] in ends)
+        p_rows = np.stack([p(k, i) for i in range(len(path) + open_end)])
+        q_rows = np.array([q(k, i) for i in range(len(path))]).reshape(len(path), p_rows.shape[1])
+        status = max(status, sound_rows(p_rows, q_rows, path))
+    return status

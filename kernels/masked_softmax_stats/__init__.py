@@ -12,7 +12,8 @@ Siblings: `row_edges` finds what top-k and top-p leave; `block_verify` and `laye
 same partial sums inside.
 
     >>> import torch
-    >>> rows = LogitRows(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0b110]], dtype=torch.int32))
+    >>> mask = torch.tensor([[0b110]], dtype=torch.int32)
+    >>> rows = LogitRows(torch.tensor([[2.0, 1.0, 0.0]]), mask)
     >>> stats = masked_softmax_stats(rows, backend="torch")
     >>> stats.probabilities(rows).round(decimals=3).tolist()
     [[0.0, 0.7310000061988831, 0.2689999938011169]]

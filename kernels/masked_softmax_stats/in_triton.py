@@ -4,6 +4,9 @@ Partials are float32 [3, R, S]: max, Σ exp, Σ exp of kept tokens, each split a
 Sums have a fixed order, so results repeat bit for bit.
 """
 
+# Device code is untyped: its arguments are pointers and tensors of Triton.
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import torch
@@ -27,7 +30,7 @@ _ROWS = 16
 @triton.jit
 def partials_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatures,
                     temperature, edges, edge_ids, vocab, out, plane,
-                    NW: tl.constexpr, FLAGS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                    NW: tl.constexpr, FLAGS: tl.constexpr):  # fmt: skip
     """Grid (R, S): one split of one row."""
     row, split = tl.program_id(0), tl.program_id(1)
     partial_sums(logits, stride, masks, mask_stride, words, mask_rows, temperatures, temperature,
@@ -38,7 +41,7 @@ def partials_kernel(logits, stride, masks, mask_stride, words, mask_rows, temper
 @triton.jit
 def combine_kernel(partials, plane, temperatures, temperature, edges, edge_ids, R, S,
                    packed, edge_id_out, status_out,
-                   ROWS: tl.constexpr, SP: tl.constexpr, FLAGS: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                   ROWS: tl.constexpr, SP: tl.constexpr, FLAGS: tl.constexpr):  # fmt: skip
     """Grid (R / ROWS): the statistics of ROWS rows."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     use = row < R

@@ -59,11 +59,14 @@ def reference_stats(rows: LogitRows) -> RowStats:
 
 
 def host_laws(rows: LogitRows) -> Floats:
-    """The laws [R, V] in float64."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        host = LogitRows(
-            rows.logits.detach().cpu().double(),
-            None if rows.masks is None else rows.masks.cpu(),
-            None if rows.mask_rows is None else rows.mask_rows.cpu(),
-        )
-        return reference_stats(rows).probabilities(host).numpy()
+    """The laws [R, V] in float64: zeros for empty rows, NaN for rows that are not finite."""
+    stats = reference_stats(rows)
+    host = LogitRows(
+        rows.logits.detach().cpu().double(),
+        None if rows.masks is None else rows.masks.cpu(),
+        None if rows.mask_rows is None else rows.mask_rows.cpu(),
+    )
+    laws = stats.probabilities(host).numpy()
+    laws[(stats.status == int(Status.EMPTY)).numpy()] = 0.0
+    laws[(stats.status == int(Status.NOT_FINITE)).numpy()] = np.nan
+    return laws

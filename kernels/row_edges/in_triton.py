@@ -5,6 +5,9 @@ gets easier as the key falls, one read of the row per bit finds the largest key 
 Half-precision logits have zeros in the low bits of their float32 form; those are not searched.
 """
 
+# Device code is untyped: its arguments are pointers and tensors of Triton.
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import math
@@ -25,14 +28,14 @@ _NONE = tl.constexpr(2**31 - 1)
 
 
 @triton.jit
-def _key(x):  # type: ignore[no-untyped-def]
+def _key(x):
     bits = (x + 0.0).to(tl.int32, bitcast=True)  # -0.0 + 0.0 = 0.0
     ordered = tl.where(bits < 0, ~bits, bits ^ -2147483648)
     return ordered.to(tl.uint32, bitcast=True)
 
 
 @triton.jit
-def _value(key):  # type: ignore[no-untyped-def]
+def _value(key):
     bits = key.to(tl.int32, bitcast=True)
     return tl.where(bits < 0, bits ^ -2147483648, ~bits).to(tl.float32, bitcast=True)
 
@@ -41,7 +44,7 @@ def _value(key):  # type: ignore[no-untyped-def]
 def edges_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatures, temperature,
                  edges, edge_ids, vocab, S, top_k, top_p, log_min_p, edge_out, edge_id_out,
                  NW: tl.constexpr, FLAGS: tl.constexpr, BITS: tl.constexpr,
-                 TOP_K: tl.constexpr, TOP_P: tl.constexpr, MIN_P: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+                 TOP_K: tl.constexpr, TOP_P: tl.constexpr, MIN_P: tl.constexpr):  # fmt: skip
     """Grid (R): one row."""
     row = tl.program_id(0)
     scale = row_scale(temperatures, temperature, row, True, FLAGS)
@@ -103,7 +106,9 @@ def edges_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatu
                                      split * NW, vocab, NW, FLAGS)  # fmt: skip
                 tie = (x == value).to(tl.int32)
                 in_word = tl.sum(tie, axis=1)
-                rank = seen + (tl.cumsum(in_word, axis=0) - in_word)[:, None] + tl.cumsum(tie, axis=1)
+                rank = (
+                    seen + (tl.cumsum(in_word, axis=0) - in_word)[:, None] + tl.cumsum(tie, axis=1)
+                )
                 last = tl.where((tie != 0) & (rank <= number), ids, -1)
                 edge_id = tl.maximum(edge_id, tl.max(tl.max(last, axis=1), axis=0))
                 seen += tl.sum(in_word, axis=0)
