@@ -1,8 +1,9 @@
 """Drafts: tokens proposed ahead of the target, all legal, none trusted.
 
 `draft` is the interface, `forced` and `lookup` draft without a model, `combined` joins them.
-`model` drafts with a smaller model, `early_exit` with the target's own first layers. Importing
-this package imports no torch; what needs it is imported when touched.
+`model` drafts with a smaller model, `early_exit` with the target's own first layers, `eagle` with
+trained heads on its states (`heads`, made by `training`). Importing this package imports no torch;
+what needs it is imported when touched.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from structspec.drafting.lookup import LookupDraft
 from structspec.errors import DraftError
 
 if TYPE_CHECKING:
+    from structspec.drafting.eagle import EagleDraft, MedusaDraft
     from structspec.drafting.early_exit import EarlyExit
+    from structspec.drafting.heads import EagleHead, MedusaHeads
     from structspec.drafting.model import ModelDraft
 
 __all__ = [
@@ -27,10 +30,14 @@ __all__ = [
     "DraftBuilder",
     "DraftSource",
     "Drafter",
+    "EagleDraft",
+    "EagleHead",
     "EarlyExit",
     "FirstOf",
     "ForcedDraft",
     "LookupDraft",
+    "MedusaDraft",
+    "MedusaHeads",
     "ModelDraft",
     "Request",
     "draft_source",
@@ -41,7 +48,14 @@ _NAMED: dict[str, Callable[[], DraftSource]] = {
     "forced": ForcedDraft,
     "lookup": LookupDraft,
 }
-_HOMES = {"EarlyExit": "early_exit", "ModelDraft": "model"}
+_HOMES = {
+    "EagleDraft": "eagle",
+    "EagleHead": "heads",
+    "EarlyExit": "early_exit",
+    "MedusaDraft": "eagle",
+    "MedusaHeads": "heads",
+    "ModelDraft": "model",
+}
 
 
 def __getattr__(name: str) -> Any:
