@@ -69,7 +69,8 @@ def draft_source(draft: Any) -> DraftSource | None:
     """A draft source from what a caller gave.
 
     A name: "auto", "forced", "lookup", "none", "early-exit:24" (the target's first 24 layers),
-    "model:small" (a model that `structspec.load` finds). A `Model`, or a transformers model that
+    "model:small" (a model that `structspec.load` finds), "eagle:DIR" and "medusa:DIR" (heads in a
+    folder, see `heads`). A `Model`, or a transformers model that
     was loaded or wrapped by one: it drafts. A draft source: itself. None: no draft.
 
     Raises `DraftError` that lists the choices.
@@ -103,12 +104,17 @@ def _named(name: str) -> DraftSource:
         from structspec.drafting.early_exit import EarlyExit
 
         return EarlyExit(int(argument))
+    if kind in ("eagle", "medusa") and argument:
+        from structspec.drafting.eagle import HeadFiles
+
+        return HeadFiles(kind, argument)
     if kind == "model" and argument:
         from structspec.drafting.model import ModelDraft
         from structspec.models import load
 
         return ModelDraft(load(argument))
     if colon or name not in _NAMED:
-        choices = ", ".join([*sorted([*_NAMED, "none"]), "early-exit:LAYERS", "model:NAME"])
+        more = ("early-exit:LAYERS", "model:NAME", "eagle:DIR", "medusa:DIR")
+        choices = ", ".join([*sorted([*_NAMED, "none"]), *more])
         raise DraftError(f"there is no draft called {name!r}; choose one of: {choices}")
     return _NAMED[name]()

@@ -37,7 +37,7 @@ from structspec.drafting.heads import EagleHead, HeadCache, MedusaHeads
 from structspec.drafting.model import ModelDraft, ModelDrafter, _Path
 from structspec.errors import DraftError
 
-__all__ = ["EagleDraft", "MedusaDraft"]
+__all__ = ["EagleDraft", "HeadFiles", "MedusaDraft"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,47 @@ class MedusaDraft:
         """A drafter for one request."""
         depth = 0 if request.model is None else len(request.model.model.base_model.layers)
         return _MedusaDrafter(request, _settings(self, request, (depth,)), self.heads)
+
+
+@dataclass
+class HeadFiles:
+    """Drafts with the heads in a folder, read for the target of the first request.
+
+    kind: "eagle" or "medusa". The other settings are those of `ModelDraft`.
+    """
+
+    kind: str
+    folder: str
+    length: int = 4
+    max_length: int = 8
+    adaptive: bool = True
+    limit: int = 32
+    spans: bool = True
+    masked: bool = True
+
+    def __post_init__(self) -> None:
+        self._read: tuple[Any, Any] | None = None
+
+    def begin(self, request: Request) -> ModelDrafter:
+        """A drafter for one request."""
+        if request.model is None:
+            raise DraftError("draft heads read the states of the target; decode with a Model")
+        network = request.model.model
+        if self._read is None or self._read[0] is not network:
+            if self.kind == "eagle":
+                self._read = network, EagleHead.load(self.folder, network)
+            else:
+                self._read = network, MedusaHeads.load(self.folder, network)
+        options: dict[str, Any] = {
+            "length": self.length,
+            "max_length": self.max_length,
+            "adaptive": self.adaptive,
+            "limit": self.limit,
+            "spans": self.spans,
+            "masked": self.masked,
+        }
+        made = EagleDraft if self.kind == "eagle" else MedusaDraft
+        return made(self._read[1], **options).begin(request)
 
 
 def _settings(source: Any, request: Request, taps: tuple[int, ...]) -> ModelDraft:
