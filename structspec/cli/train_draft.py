@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,7 +82,7 @@ def train_draft(
                 max_tokens=max_tokens,
                 per_task=per_task,
                 seed=seed,
-                report=lambda done, tokens, bar=bar: progress.update(bar, completed=done),
+                report=_completing(progress, bar),
             )
         recipe = Recipe(
             steps=steps,
@@ -113,6 +113,13 @@ def train_draft(
     trainer.save()
     trainer.head.save(out / "head")
     console.print(f"the head is in '{out / 'head'}': use --draft eagle:{out / 'head'}")
+
+
+def _completing(progress: Any, bar: Any) -> Callable[[int, int], None]:
+    def report(done: int, tokens: int) -> None:
+        progress.update(bar, completed=done)
+
+    return report
 
 
 def _read_tasks(path: Path) -> Iterator[Any]:

@@ -112,8 +112,9 @@ class HeadFiles:
             "spans": self.spans,
             "masked": self.masked,
         }
-        made = EagleDraft if self.kind == "eagle" else MedusaDraft
-        return made(self._read[1], **options).begin(request)
+        made: Any = EagleDraft if self.kind == "eagle" else MedusaDraft
+        drafter: ModelDrafter = made(self._read[1], **options).begin(request)
+        return drafter
 
 
 def _settings(source: Any, request: Request, taps: tuple[int, ...]) -> ModelDraft:

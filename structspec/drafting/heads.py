@@ -313,10 +313,10 @@ class MedusaHeads(nn.Module):
 
     def logits(self, state: Tensor, head: int) -> Tensor:
         """Logits [1, V] of one head behind the target's last state [1, size]."""
-        *blocks, output = self.heads[head]
-        for block in blocks:
+        layers = list(self.heads[head].children())
+        for block in layers[:-1]:
             state = block(state)
-        out: Tensor = output(state)
+        out: Tensor = layers[-1](state)
         return out if out.dtype == torch.float64 else out.float()
 
     @classmethod
