@@ -11,7 +11,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls lint format clean
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-speculation lint format clean
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -38,6 +38,9 @@ ratchet: $(VENV)/.installed  ## renew the committed baselines of the schema suit
 
 bench-tool-calls: $(VENV)/.installed  ## plain beside speculative decoding on 50 tool-calling tasks
 	$(BIN)/python -m structspec.bench.tool_calls --tasks 50 --json docs/results/tool_calls.json
+
+bench-speculation: $(VENV)/.installed  ## drafts x masks x verifiers on tool-calling tasks, beside other engines
+	$(BIN)/python -m structspec.bench.speculation --tasks 50 --json docs/results/speculation.json
 
 lint: $(VENV)/.installed  ## ruff and mypy
 	$(BIN)/ruff check .
