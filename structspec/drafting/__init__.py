@@ -1,6 +1,7 @@
 """Drafts: tokens proposed ahead of the target, all legal, none trusted.
 
-`draft` is the interface, `forced` and `lookup` draft without a model, `combined` joins them.
+`draft` is the interface, `forced` and `lookup` draft without a model, `combined` joins them
+and `forks` adds the other ways of a fork.
 `model` drafts with a smaller model, `early_exit` with the target's own first layers, `eagle` with
 trained heads on its states (`heads`, made by `training`). Importing this package imports no torch;
 what needs it is imported when touched.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from structspec.drafting.combined import CombinedDraft, FirstOf
 from structspec.drafting.draft import Draft, DraftBuilder, Drafter, DraftSource, Request
 from structspec.drafting.forced import ForcedDraft
+from structspec.drafting.forks import ForkDraft
 from structspec.drafting.lookup import LookupDraft
 from structspec.errors import DraftError
 
@@ -35,6 +37,7 @@ __all__ = [
     "EarlyExit",
     "FirstOf",
     "ForcedDraft",
+    "ForkDraft",
     "LookupDraft",
     "MedusaDraft",
     "MedusaHeads",
@@ -46,6 +49,7 @@ __all__ = [
 _NAMED: dict[str, Callable[[], DraftSource]] = {
     "auto": CombinedDraft,
     "forced": ForcedDraft,
+    "forks": ForkDraft,
     "lookup": LookupDraft,
 }
 _HOMES = {
@@ -68,10 +72,10 @@ def __getattr__(name: str) -> Any:
 def draft_source(draft: Any) -> DraftSource | None:
     """A draft source from what a caller gave.
 
-    A name: "auto", "forced", "lookup", "none", "early-exit:24" (the target's first 24 layers),
-    "model:small" (a model that `structspec.load` finds), "eagle:DIR" and "medusa:DIR" (heads in a
-    folder, see `heads`). A `Model`, or a transformers model that
-    was loaded or wrapped by one: it drafts. A draft source: itself. None: no draft.
+    A name: "auto", "forced", "lookup", "forks", "none", "early-exit:24" (the target's first 24
+    layers), "model:small" (a model that `structspec.load` finds), "eagle:DIR" and "medusa:DIR"
+    (heads in a folder, see `heads`). A `Model`, or a transformers model that was loaded or wrapped
+    by one: it drafts. A draft source: itself. None: no draft.
 
     Raises `DraftError` that lists the choices.
     """
