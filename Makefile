@@ -11,7 +11,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -45,6 +45,9 @@ bench-verifiers: $(VENV)/.installed  ## tokens kept by each verifier, beside the
 # Runs with the machine's own torch and Triton and installs nothing: PYTHON=... chooses which.
 gpu-check:  ## kernels on an NVIDIA GPU: right, then how fast
 	$(PYTHON) kernels/gpu_check.py --json docs/results/gpu.json
+
+bench-speculation: $(VENV)/.installed  ## drafts x masks x verifiers on tool-calling tasks, beside other engines
+	$(BIN)/python -m structspec.bench.speculation --tasks 50 --json docs/results/speculation.json
 
 lint: $(VENV)/.installed  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -28,7 +28,7 @@ from typing import Any
 from structspec.bench.machine import describe_machine
 from structspec.bench.tasks import ToolTask, read_tasks
 
-_UNTRAINED = ("auto", "forced", "lookup")
+_UNTRAINED = ("auto", "forced", "forks", "lookup")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from structspec import __version__
 from structspec.cli.explain import explain
 from structspec.cli.generate import generate
 from structspec.cli.suite import suite
+from structspec.cli.train_draft import train_draft
 
 app = typer.Typer(
     name="structspec",
@@ -17,6 +18,7 @@ app = typer.Typer(
 )
 app.command()(generate)
 app.command()(explain)
+app.command()(train_draft)
 app.add_typer(suite, name="suite")
 
 

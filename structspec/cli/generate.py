@@ -54,7 +54,9 @@ def generate(
         typer.Option(help="End the text behind this string where it is complete; repeatable."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Repeats a sampled answer.")] = 0,
-    draft: Annotated[str, typer.Option(help="auto, forced, lookup or none.")] = "auto",
+    draft: Annotated[
+        str, typer.Option(help="auto, forced, lookup, early-exit:24, model:NAME, eagle:DIR, none.")
+    ] = "auto",
     verifier: Annotated[str, typer.Option(help="block or token.")] = "block",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,

@@ -33,7 +33,6 @@ from structspec.decoding.loop import decode_many
 from structspec.decoding.output import Output
 from structspec.decoding.progress import Job, row_seed
 from structspec.decoding.warp import Sampling
-from structspec.drafting import DraftSource
 from structspec.errors import BatchError, SchemaError, UnsupportedFeature, VocabularyError
 from structspec.models import Model
 from structspec.vocab import Vocabulary
@@ -60,7 +59,7 @@ def speculate(
     generation_config: Any = None,
     output_type: Any = None,
     vocab: Any = None,
-    draft: DraftSource | Model | str | None = "auto",
+    draft: Any = "auto",
     draft_count: int = 1,
     verifier: str = "block",
     stop: str | bytes | Sequence[str | bytes] = (),
@@ -226,4 +225,4 @@ def _as_generate(
         return sequences
     from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-    return GenerateDecoderOnlyOutput(sequences=sequences)
+    return GenerateDecoderOnlyOutput(sequences=sequences)  # type: ignore[arg-type]

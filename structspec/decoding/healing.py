@@ -94,6 +94,17 @@ class PrefixedConstraint:
             )
         return successors[token]
 
+    def advance_bytes(self, state: int, data: bytes) -> int | None:
+        """As `Constraint.advance_bytes`."""
+        if state >= 0:
+            reached = self.base.advance_bytes(state, data)
+            return None if reached is None else int(reached)
+        done = -1 - state
+        rest = self.prefix[done:]
+        if not data.startswith(rest):
+            return -1 - (done + len(data)) if rest.startswith(data) else None
+        return self.advance_bytes(int(self.base.start), data[len(rest) :])
+
     def accepting(self, state: int) -> bool:
         """As `Constraint.accepting`; never inside the prefix."""
         return state >= 0 and bool(self.base.accepting(state))

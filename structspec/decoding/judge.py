@@ -30,8 +30,12 @@ from structspec.decoding.warp import History, Sampling, target_law
 from structspec.drafting.draft import Draft, Mask, is_set
 from structspec.errors import DraftError, StructspecError
 from structspec.verification.registry import drafts_verifiers, verifiers
+from structspec.verification.tree import tree_target_verify
 
-__all__ = ["Tree", "Work", "judge", "verifier_name"]
+TREE = "tree"
+"""Verification of deterministic trees: no choice of a user, and none is better."""
+
+__all__ = ["TREE", "Tree", "Work", "judge", "verifier_name"]
 
 
 def verifier_name(name: str, sampling: Sampling, draft_count: int = 1) -> str:
@@ -118,7 +122,8 @@ class Work:
     def __init__(self, progress: Progress, drafts: Sequence[Draft], verifier: str) -> None:
         self.progress = progress
         self.drafts = drafts
-        self.verifier = verifier
+        branching = len(drafts) > 1 and all(draft.q is None for draft in drafts)
+        self.verifier = TREE if branching else verifier  # deterministic branches have one rule
         self.tree = Tree.of(progress, drafts)
         self.logits: Tensor = torch.empty(0)
         self.law: Tensor = torch.empty(0)
@@ -211,7 +216,11 @@ def _laws(works: list[Work]) -> None:
 
 
 def _decide(works: list[Work]) -> None:
-    (_decide_several if works[0].verifier in drafts_verifiers else _decide_one)(works)
+    name = works[0].verifier
+    if name == TREE:
+        _decide_tree(works)
+    else:
+        (_decide_several if name in drafts_verifiers else _decide_one)(works)
 
 
 def _decide_one(works: list[Work]) -> None:
@@ -303,3 +312,40 @@ def _decide_several(works: list[Work]) -> None:
     accepted, following = verdict.accepted.tolist(), verdict.token.tolist()
     for i, work in enumerate(works):
         work.chosen, work.accepted, work.token = chosen[i], accepted[i], following[i]
+
+
+def _decide_tree(works: list[Work]) -> None:
+    """Follow the target through deterministic trees."""
+    sizes = [len(work.tree.tokens) for work in works]
+    most = max(sizes)
+    law = torch.nn.utils.rnn.pad_sequence([work.law for work in works], batch_first=True)
+    tokens = torch.zeros((len(works), most), dtype=torch.long)
+    parents = torch.full((len(works), most), -1, dtype=torch.long)
+    uniforms = np.zeros((len(works), most + 1))
+    for i, work in enumerate(works):
+        tokens[i, : sizes[i]] = torch.tensor(work.tree.tokens, dtype=torch.long)
+        parents[i, : sizes[i]] = torch.tensor(work.tree.parents, dtype=torch.long)
+        names = [work.progress.job.request], [work.progress.stats.steps]
+        # depth i reads column i, so a smaller tree's uniforms stay together in front
+        own = work.progress.noise.for_verification(*names, sizes[i])[0]
+        uniforms[i, : sizes[i] + 1] = own
+    verdict = tree_target_verify(
+        law,
+        tokens,
+        parents,
+        torch.tensor(sizes),
+        torch.from_numpy(uniforms),
+        eos_ids=sorted(works[0].progress.ends),
+    )
+    assert verdict.row is not None
+    last = verdict.row.tolist()
+    accepted, following = verdict.accepted.tolist(), verdict.token.tolist()
+    for i, work in enumerate(works):
+        work.accepted, work.token = accepted[i], following[i]
+        if accepted[i]:
+            depth = accepted[i] - 1
+            work.chosen = next(
+                k
+                for k, path in enumerate(work.tree.paths)
+                if len(path) > depth and path[depth] == last[i]
+            )

@@ -298,7 +298,10 @@ class Loop:
             if active.drafter is not None:
                 with progress.timed("draft_time"):
                     ask = (progress.state, progress.context, progress.left, progress.stats.steps)
-                    if self._count > 1 and progress.sampling.temperature:  # greedy ones are equal
+                    tree = getattr(active.drafter, "propose_tree", None)
+                    if tree is not None:
+                        drafts = tree(*ask)
+                    elif self._count > 1 and progress.sampling.temperature:  # greedy ones are equal
                         drafts = active.drafter.propose_several(*ask, self._count)  # type: ignore[attr-defined]
                     else:
                         drafts = [active.drafter.propose(*ask)]

@@ -67,16 +67,17 @@ class Call:
 
 
 class TargetRows:
-    """See the module. `taps` are layers whose outputs `hidden` keeps for the ids of the last call.
+    """See the module. `forwards` counts calls of the model.
 
-    `forwards` counts calls of the model.
+    `taps`, set before the first call, are numbers of layers (0: the embedding; the last one
+    includes the final norm) whose outputs `features` then keeps for every cached id.
     """
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.forwards = 0
         self.taps: tuple[int, ...] = ()
-        self.hidden: dict[int, Tensor] = {}
+        self._features: dict[int, Tensor] = {}
         parameters = inspect.signature(model.model.forward).parameters
         self._argument = "cache" if "cache" in parameters else "past_key_values"
         self._keeps_logits = "logits_to_keep" in parameters
@@ -110,7 +111,7 @@ class TargetRows:
         del self._ids[row]
         self._dropped.pop(row, None)
         self._targets.pop(row, None)
-        self.hidden.pop(row, None)
+        self._features.pop(row, None)
 
     def length(self, row: int) -> int:
         """Cached positions of a row."""
@@ -119,6 +120,10 @@ class TargetRows:
     def ids(self, row: int) -> Sequence[int]:
         """The cached ids of a row."""
         return self._ids[row]
+
+    def features(self, row: int) -> Tensor:
+        """The tapped layers' outputs at each cached id of a row, [length, taps · width]."""
+        return self._features[row]
 
     def fork(self, source: int, target: int) -> None:
         """Copy the cached text of `source` to `target`, where rows can be copied.
@@ -186,6 +191,9 @@ class TargetRows:
             start = len(ids) - drafted
             self._cache.keep(row, start, nodes)
             ids[start:] = [ids[start + node] for node in nodes]
+            if row in self._features:
+                kept = [*range(start), *(start + node for node in nodes)]
+                self._features[row] = self._features[row][kept]
         else:
             self.crop(row, drafted - len(nodes))
         return len(nodes)
@@ -199,6 +207,8 @@ class TargetRows:
             self._targets[row].crop(count)
         if count:
             del ids[len(ids) - count :]
+            if row in self._features:
+                self._features[row] = self._features[row][: len(ids)]
 
     def _check(self, call: Call) -> None:
         if not 0 < call.keep <= len(call.ids):
@@ -304,7 +314,9 @@ class TargetRows:
             self._ids[call.row].extend(call.ids)
             if self.taps and model is None:
                 tapped = [output.hidden_states[tap][at, : len(call.ids)] for tap in self.taps]
-                self.hidden[call.row] = torch.cat(tapped, dim=-1)
+                new = torch.cat(tapped, dim=-1)
+                old = self._features.get(call.row)
+                self._features[call.row] = new if old is None else torch.cat([old, new])
         return results
 
     def _layout(

@@ -124,7 +124,8 @@ class SlotCache(Cache):
     def __init__(self, config: Any) -> None:
         self._plan = _Plan()
         count = len(DynamicCache(config=config).layers)
-        super().__init__(layers=[_Layer(self._plan) for _ in range(count)])
+        self._layers = [_Layer(self._plan) for _ in range(count)]
+        super().__init__(layers=list(self._layers))
 
     def begin(
         self, rows: Sequence[int], starts: Sequence[int], count: int, device: Any = None
@@ -149,19 +150,19 @@ class SlotCache(Cache):
         consecutive = list(rows) == list(range(rows[0], rows[0] + len(rows)))
         plan.span = slice(rows[0], rows[0] + len(rows)) if consecutive else None
 
-    def _stores(self) -> list[tuple[_Layer, Tensor]]:
-        layers = [layer for layer in self.layers if layer.is_initialized]
-        return [(layer, store) for layer in layers for store in (layer.keys, layer.values)]
+    def _stores(self) -> list[Tensor]:
+        layers = [layer for layer in self._layers if layer.is_initialized]
+        return [store for layer in layers for store in (layer.keys, layer.values)]
 
     @torch.inference_mode()
     def copy_slots(self, source: int, target: int, first: int, last: int) -> None:
         """Copy slots first..last-1 of one row to the same slots of another."""
         plan = self._plan
         plan.rows = max(plan.rows, target + 1)
-        for layer in self.layers:
+        for layer in self._layers:
             if layer.is_initialized and layer.keys.shape[0] < plan.rows:
                 layer.keys, layer.values = layer._grown(layer.keys), layer._grown(layer.values)
-        for _, store in self._stores():
+        for store in self._stores():
             store[target, :, first:last] = store[source, :, first:last]
 
     @torch.inference_mode()
@@ -169,13 +170,13 @@ class SlotCache(Cache):
         """Move the slots of some nodes behind slot `start` together: node i goes to place i."""
         if list(nodes) == list(range(len(nodes))):
             return
-        for _, store in self._stores():
+        for store in self._stores():
             chosen = store[row, :, [start + node for node in nodes]]
             store[row, :, start : start + len(nodes)] = chosen
 
     @torch.inference_mode()
     def clear(self, row: int) -> None:
         """Zero a row, so that no number of its last sequence is left."""
-        for _, store in self._stores():
+        for store in self._stores():
             if row < store.shape[0]:
                 store[row].zero_()

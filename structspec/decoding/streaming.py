@@ -95,7 +95,7 @@ class Stream(Iterator[StreamEvent]):
             if found is None:
                 raise RuntimeError("the stream was closed before its first event")
             if isinstance(found, Exception):
-                return found.partial_output  # type: ignore[attr-defined, no-any-return]
+                return found.partial_output  # type: ignore[attr-defined]
             return found
         return self._last
 

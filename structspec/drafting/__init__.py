@@ -1,8 +1,10 @@
 """Drafts: tokens proposed ahead of the target, all legal, none trusted.
 
-`draft` is the interface, `forced` and `lookup` draft without a model, `combined` joins them.
-`model` drafts with a smaller model, `early_exit` with the target's own first layers. Importing
-this package imports no torch; what needs it is imported when touched.
+`draft` is the interface, `forced` and `lookup` draft without a model, `combined` joins them
+and `forks` adds the other ways of a fork.
+`model` drafts with a smaller model, `early_exit` with the target's own first layers, `eagle` with
+trained heads on its states (`heads`, made by `training`). Importing this package imports no torch;
+what needs it is imported when touched.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 from structspec.drafting.combined import CombinedDraft, FirstOf
 from structspec.drafting.draft import Draft, DraftBuilder, Drafter, DraftSource, Request
 from structspec.drafting.forced import ForcedDraft
+from structspec.drafting.forks import ForkDraft
 from structspec.drafting.lookup import LookupDraft
 from structspec.errors import DraftError
 
 if TYPE_CHECKING:
+    from structspec.drafting.eagle import EagleDraft, MedusaDraft
     from structspec.drafting.early_exit import EarlyExit
+    from structspec.drafting.heads import EagleHead, MedusaHeads
     from structspec.drafting.model import ModelDraft
 
 __all__ = [
@@ -27,10 +32,15 @@ __all__ = [
     "DraftBuilder",
     "DraftSource",
     "Drafter",
+    "EagleDraft",
+    "EagleHead",
     "EarlyExit",
     "FirstOf",
     "ForcedDraft",
+    "ForkDraft",
     "LookupDraft",
+    "MedusaDraft",
+    "MedusaHeads",
     "ModelDraft",
     "Request",
     "draft_source",
@@ -39,9 +49,17 @@ __all__ = [
 _NAMED: dict[str, Callable[[], DraftSource]] = {
     "auto": CombinedDraft,
     "forced": ForcedDraft,
+    "forks": ForkDraft,
     "lookup": LookupDraft,
 }
-_HOMES = {"EarlyExit": "early_exit", "ModelDraft": "model"}
+_HOMES = {
+    "EagleDraft": "eagle",
+    "EagleHead": "heads",
+    "EarlyExit": "early_exit",
+    "MedusaDraft": "eagle",
+    "MedusaHeads": "heads",
+    "ModelDraft": "model",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -54,9 +72,10 @@ def __getattr__(name: str) -> Any:
 def draft_source(draft: Any) -> DraftSource | None:
     """A draft source from what a caller gave.
 
-    A name: "auto", "forced", "lookup", "none", "early-exit:24" (the target's first 24 layers),
-    "model:small" (a model that `structspec.load` finds). A `Model`, or a transformers model that
-    was loaded or wrapped by one: it drafts. A draft source: itself. None: no draft.
+    A name: "auto", "forced", "lookup", "forks", "none", "early-exit:24" (the target's first 24
+    layers), "model:small" (a model that `structspec.load` finds), "eagle:DIR" and "medusa:DIR"
+    (heads in a folder, see `heads`). A `Model`, or a transformers model that was loaded or wrapped
+    by one: it drafts. A draft source: itself. None: no draft.
 
     Raises `DraftError` that lists the choices.
     """
@@ -89,12 +108,17 @@ def _named(name: str) -> DraftSource:
         from structspec.drafting.early_exit import EarlyExit
 
         return EarlyExit(int(argument))
+    if kind in ("eagle", "medusa") and argument:
+        from structspec.drafting.eagle import HeadFiles
+
+        return HeadFiles(kind, argument)
     if kind == "model" and argument:
         from structspec.drafting.model import ModelDraft
         from structspec.models import load
 
         return ModelDraft(load(argument))
     if colon or name not in _NAMED:
-        choices = ", ".join([*sorted([*_NAMED, "none"]), "early-exit:LAYERS", "model:NAME"])
+        more = ("early-exit:LAYERS", "model:NAME", "eagle:DIR", "medusa:DIR")
+        choices = ", ".join([*sorted([*_NAMED, "none"]), *more])
         raise DraftError(f"there is no draft called {name!r}; choose one of: {choices}")
     return _NAMED[name]()

@@ -73,6 +73,10 @@ class ConstraintLike(Protocol):
         """The state behind a token."""
         ...
 
+    def advance_bytes(self, state: int, data: bytes) -> int | None:
+        """The state behind some bytes, None if they do not fit."""
+        ...
+
     def accepting(self, state: int) -> bool:
         """Whether the text may end here."""
         ...

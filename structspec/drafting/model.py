@@ -186,7 +186,10 @@ class ModelDrafter:
             active = [path for path in paths if not path.done]
             if not active:
                 break
-            for path, (states, sparse) in zip(active, self._run(base, paths, active), strict=True):
+            found = self._run(base, paths, active)
+            for path, (states, sparse) in zip(
+                [path for path in active if not path.done], found, strict=True
+            ):
                 self._sample(path, states, sparse, context)
         if self._shared:
             self._rows.crop(self._cache_rows[0], self._rows.length(self._cache_rows[0]) - first)

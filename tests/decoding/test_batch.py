@@ -62,7 +62,7 @@ def alone(model: Model, job: Job, draft: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize("draft", [None, "forced", "lookup", "auto"])
+@pytest.mark.parametrize("draft", [None, "forced", "lookup", "auto", "forks"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("batch_size", [2, 8])
 def test_a_batch_gives_each_request_what_it_gets_alone(

@@ -13,6 +13,7 @@ from structspec.drafting import (
     Draft,
     DraftBuilder,
     ForcedDraft,
+    ForkDraft,
     LookupDraft,
     Request,
     draft_source,
@@ -170,7 +171,34 @@ def test_draft_names_are_resolved_and_unknown_ones_listed() -> None:
     assert draft_source("none") is None and draft_source(None) is None
     source = LookupDraft()
     assert draft_source(source) is source
-    with pytest.raises(DraftError, match="auto, forced, lookup, none"):
+    with pytest.raises(DraftError, match="auto, forced, forks, lookup, none"):
         draft_source("lookups")
     with pytest.raises(DraftError, match="begin"):
         draft_source(3)  # type: ignore[arg-type]
+
+
+def test_forks_hold_every_way_that_the_grammar_leaves(bind: Bind) -> None:
+    vocab = Vocabulary([b"t", b"true", b"f", b"false", b"x", b"y", b",", b"al", None], eos_ids=[8])
+    constraint = bind("x(true|false),(x|y)", vocab)
+    drafter = ForkDraft().begin(Request(constraint, [8]))
+    paths = drafter.propose_tree(constraint.start, [8], 20, 0)
+    texts = {vocab.decode(path.tokens) for path in paths}
+    # `x` is forced; both words follow, each with the comma that is forced behind it
+    assert texts == {b"x", b"xtrue,", b"xfalse,"}
+    for path in paths:
+        check(path, constraint, constraint.start, 20)
+    behind = constraint.start
+    for token in paths[1].tokens:
+        behind = constraint.advance(behind, token)
+    last = drafter.propose_tree(behind, [8, *paths[1].tokens], 1, 1)
+    assert {path.tokens for path in last} == {(4,), (5,)}
+
+
+def test_forks_keep_to_their_budgets(bind: Bind, vocab: Vocabulary) -> None:
+    constraint = bind("(San|Fr|x|c)*", vocab)
+    for nodes in (1, 2, 3):
+        drafter = ForkDraft(nodes=nodes).begin(Request(constraint, [EOS]))
+        paths = drafter.propose_tree(constraint.start, [EOS], 20, 0)
+        assert 1 <= sum(len(path) for path in paths) <= nodes + 32
+    drafter = ForkDraft(branches=1).begin(Request(constraint, [EOS]))
+    assert drafter.propose_tree(constraint.start, [EOS], 20, 0) == [Draft()]

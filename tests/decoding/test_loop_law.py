@@ -24,12 +24,14 @@ from structspec.drafting import (
     Draft,
     DraftBuilder,
     EarlyExit,
+    ForkDraft,
     ModelDraft,
     Request,
 )
 from structspec.drafting import model as model_drafts
 from structspec.models import Model
 from structspec.verification import Purpose, Verdict, oracle
+from structspec.verification import tree as tree_rule
 from structspec.verification.oracle_drafts import layered_law
 from structspec.verification.randomness import sample_inverse
 from structspec.verification.registry import drafts_verifiers, verifiers
@@ -460,6 +462,41 @@ def test_several_drafts_leave_the_plain_law(
 
     for probability, tokens in all_paths(run):
         found[tokens, "end"] += probability
+    assert sum(found.values()) == pytest.approx(1.0, abs=1e-9)
+    assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-9
+
+
+def test_trees_of_forks_leave_the_plain_law(
+    tiny_model: Model, tiny_vocab: Vocabulary, bind: Bind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The walk down a tree, its draws taken from the branches."""
+    constraint = bind(PATTERN, tiny_vocab)
+    sampling = Sampling(temperature=1.7)
+    expected = plain_law(tiny_model, constraint, sampling)
+    found: Law = defaultdict(float)
+    branched = 0
+
+    def run(path: Branches) -> tuple[int, ...]:
+        nonlocal branched
+
+        def draw(mass: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+            return torch.tensor([path.choose((row / row.sum()).numpy()) for row in mass])
+
+        monkeypatch.setattr(tree_rule, "sample_rows", draw)
+        output = decode(
+            tiny_model,
+            PROMPT,
+            constraint,
+            sampling=sampling,
+            draft=ForkDraft(),
+            max_tokens=BUDGET,
+        )
+        branched += output.stats.accepted
+        return output.tokens
+
+    for probability, tokens in all_paths(run):
+        found[tokens, "end"] += probability
+    assert branched > 10
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-9)
     assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-9
 

@@ -181,3 +181,17 @@ def test_healed_output_leaves_out_the_prompts_bytes(
         assert output.text[:1] == b'"' and output.text[-1:] == b'"'
         assert byte_model.vocab.decode(output.tokens) == b" " + output.text
         assert b"".join(pieces) == output.text
+
+
+def test_a_prefixed_constraint_follows_bytes_across_the_seam(bind: Bind) -> None:
+    vocab = Vocabulary([b"a", b"b", b"c", None], eos_ids=[3])
+    base = bind("c[ab]*", vocab)
+    constraint = PrefixedConstraint(base, b"ab")
+    start = constraint.start
+    assert constraint.advance_bytes(start, b"") == start
+    assert constraint.advance_bytes(start, b"a") == constraint.advance(start, 0)
+    assert constraint.advance_bytes(start, b"ab") == base.start
+    behind = constraint.advance_bytes(start, b"abca")
+    assert behind == base.advance_bytes(base.start, b"ca")
+    assert constraint.advance_bytes(start, b"b") is None
+    assert constraint.advance_bytes(start, b"abb") is None

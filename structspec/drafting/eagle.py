@@ -1,0 +1,278 @@
+"""`EagleDraft` and `MedusaDraft`: drafting with heads on the target's own states.
+
+Owns what a head needs of a request: the target's tapped states of every place that it has read
+(`TargetRows.features`), the head's own short cache, and the features of drafted places, which are
+the head's own output until the target has read them.
+
+Invariants
+- the persistent cache holds places whose features are the target's; drafts run on branches of it;
+- a head drafts only tokens of its vocabulary; where none of them is legal the draft ends, which
+  its own prefix decides;
+- everything else (noise, forced spans, lengths, laws) is `model.ModelDrafter`'s.
+
+Cost: one layer per free token, one more per forced token inside the draft; the target's states are
+kept for the whole text, taps × hidden size per token.
+
+Sibling: `model.ModelDraft` drafts with a whole model. `heads` holds the modules and their files.
+
+Example::
+
+    head = EagleHead.load("head", model.model)
+    structspec.generate(model, prompt, Person, draft=EagleDraft(head))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structspec.drafting.alignment import Alignment
+from structspec.drafting.draft import Request
+from structspec.drafting.heads import EagleHead, HeadCache, MedusaHeads
+from structspec.drafting.model import ModelDraft, ModelDrafter, _Path
+from structspec.errors import DraftError
+
+__all__ = ["EagleDraft", "HeadFiles", "MedusaDraft"]
+
+
+@dataclass(frozen=True)
+class EagleDraft:
+    """Drafts with an `EagleHead`; the settings of `ModelDraft`."""
+
+    head: EagleHead
+    length: int = 4
+    max_length: int = 8
+    adaptive: bool = True
+    limit: int = 32
+    spans: bool = True
+    masked: bool = True
+
+    def begin(self, request: Request) -> ModelDrafter:
+        """A drafter for one request."""
+        return _EagleDrafter(request, _settings(self, request, self.head.taps), self.head)
+
+
+@dataclass(frozen=True)
+class MedusaDraft:
+    """Drafts with `MedusaHeads`; the settings of `ModelDraft`."""
+
+    heads: MedusaHeads
+    length: int = 4
+    max_length: int = 8
+    adaptive: bool = True
+    limit: int = 32
+    spans: bool = True
+    masked: bool = True
+
+    def begin(self, request: Request) -> ModelDrafter:
+        """A drafter for one request."""
+        depth = 0 if request.model is None else len(request.model.model.base_model.layers)
+        return _MedusaDrafter(request, _settings(self, request, (depth,)), self.heads)
+
+
+@dataclass
+class HeadFiles:
+    """Drafts with the heads in a folder, read for the target of the first request.
+
+    kind: "eagle" or "medusa". The other settings are those of `ModelDraft`.
+    """
+
+    kind: str
+    folder: str
+    length: int = 4
+    max_length: int = 8
+    adaptive: bool = True
+    limit: int = 32
+    spans: bool = True
+    masked: bool = True
+
+    def __post_init__(self) -> None:
+        self._read: tuple[Any, Any] | None = None
+
+    def begin(self, request: Request) -> ModelDrafter:
+        """A drafter for one request."""
+        if request.model is None:
+            raise DraftError("draft heads read the states of the target; decode with a Model")
+        network = request.model.model
+        if self._read is None or self._read[0] is not network:
+            if self.kind == "eagle":
+                self._read = network, EagleHead.load(self.folder, network)
+            else:
+                self._read = network, MedusaHeads.load(self.folder, network)
+        options: dict[str, Any] = {
+            "length": self.length,
+            "max_length": self.max_length,
+            "adaptive": self.adaptive,
+            "limit": self.limit,
+            "spans": self.spans,
+            "masked": self.masked,
+        }
+        made: Any = EagleDraft if self.kind == "eagle" else MedusaDraft
+        drafter: ModelDrafter = made(self._read[1], **options).begin(request)
+        return drafter
+
+
+def _settings(source: Any, request: Request, taps: tuple[int, ...]) -> ModelDraft:
+    rows = request.rows
+    if request.model is None or rows is None or not rows.shares_cache:
+        raise DraftError(
+            "draft heads read the states of a target with plain full attention; use another draft"
+        )
+    if rows.taps not in ((), taps):
+        raise DraftError(f"this target's states are tapped at {rows.taps} already, not {taps}")
+    rows.taps = taps
+    return ModelDraft(
+        request.model,
+        source.length,
+        source.max_length,
+        source.adaptive,
+        source.limit,
+        source.spans,
+        source.masked,
+    )
+
+
+class _HeadDrafter(ModelDrafter):
+    """What drafters with heads share: the target's row, and logits over some ids."""
+
+    def __init__(self, request: Request, settings: ModelDraft) -> None:
+        vocab = request.constraint.vocab
+        alignment = Alignment.of(vocab, vocab)
+        super().__init__(request, settings, alignment, request.rows, request.row, shared=True)
+        self._head = None  # of the target; these have their own
+        sampling = self._sampling
+        truncated = sampling.top_k is not None or sampling.top_p is not None or bool(sampling.min_p)
+        plain = not (truncated or sampling.reads_history or sampling.logit_bias)
+        self._sparse = plain and settings.masked
+
+    def close(self) -> None:
+        """Nothing is held but the target's row, which is the loop's."""
+
+    def _over(self, logits: Tensor, ids: Tensor) -> Tensor:
+        """Logits [1, n] of some ids as a row over all of the target's."""
+        row = logits.new_full((1, self._width), -torch.inf)
+        return row.index_copy(1, ids, logits)
+
+
+@dataclass
+class _Run:
+    """A path's own branch: the head's cache, its last state, how many drafted tokens it read."""
+
+    cache: HeadCache
+    state: Tensor
+    read: int = 0
+
+
+class _EagleDrafter(_HeadDrafter):
+    def __init__(self, request: Request, settings: ModelDraft, head: EagleHead) -> None:
+        super().__init__(request, settings)
+        self._eagle = head
+        self._cache = HeadCache()
+        self._runs: dict[int, _Run] = {}
+
+    @torch.inference_mode()
+    def _run(
+        self, base: list[int], paths: list[_Path], active: list[_Path]
+    ) -> list[tuple[Tensor, Tensor | None]]:
+        if active[0].row < 0:
+            state = self._absorb(base)
+            if state is None:
+                for path in paths:
+                    path.done = True
+                return []
+            for row, path in enumerate(paths):
+                path.row = row
+                self._runs[row] = _Run(self._cache.branch(), state)
+            # places that the target has not read yet come first in every branch
+            unread = base[self._cache.length + 1 :]
+            for run in self._runs.values():
+                self._feed(run, unread)
+        results = []
+        for path in active:
+            run = self._runs[path.row]
+            self._feed(run, path.builder.tokens[run.read :])
+            run.read = len(path.builder.tokens)
+            results.append(self._logits_of(run.state, path))
+        return results
+
+    def _absorb(self, base: list[int]) -> Tensor | None:
+        """Read what the target has learnt of the text since; the head's state at its end.
+
+        None before the target's first forward, and where the text has not gone on.
+        """
+        rows, row = self._rows, self._cache_rows[0]
+        known = min(rows.length(row), len(base) - 1)
+        if known < 1:
+            return None
+        first = min(self._cache.length, known - 1)
+        if first < self._cache.length and self._cache.keys is not None:
+            # the last place is read again for its state
+            assert self._cache.values is not None
+            self._cache.keys = self._cache.keys[:, :first]
+            self._cache.values = self._cache.values[:, :first]
+        features = self._eagle.reduce(self._cast(rows.features(row)[first:known]))
+        tokens = torch.tensor(base[first + 1 : known + 1], device=features.device)
+        return self._eagle(features, tokens, self._cache)[-1:]
+
+    def _cast(self, states: Tensor) -> Tensor:
+        return states.to(self._eagle.fc.weight.dtype)
+
+    def _feed(self, run: _Run, tokens: Sequence[int]) -> None:
+        """Go on behind tokens whose features are the head's own."""
+        for token in tokens:
+            one = torch.tensor([token], device=run.state.device)
+            run.state = self._eagle(run.state, one, run.cache)
+
+    def _logits_of(self, state: Tensor, path: _Path) -> tuple[Tensor, Tensor | None]:
+        ids = self._eagle.draft_ids
+        if not self._settings.masked:
+            return self._over(self._eagle.logits(state), ids), None
+        bits = np.unpackbits(path.builder.mask.view(np.uint8), bitorder="little")
+        known = ids.cpu().numpy()
+        legal = np.flatnonzero(bits[known[known < len(bits)]])
+        if not legal.size:
+            return self._over(self._eagle.logits(state), ids), None  # `_law` ends the draft
+        if not self._sparse:
+            return self._over(self._eagle.logits(state), ids), None
+        places = torch.from_numpy(legal).to(state.device)
+        return self._eagle.logits(state, places), ids[places]
+
+    def _law(
+        self, path: _Path, logits: Tensor, ids: Tensor | None, context: Sequence[int]
+    ) -> Tensor | None:
+        if ids is None and self._settings.masked:
+            bits = np.unpackbits(path.builder.mask.view(np.uint8), bitorder="little")
+            known = self._eagle.draft_ids.cpu().numpy()
+            if not bits[known[known < len(bits)]].any():
+                return None
+        return super()._law(path, logits, ids, context)
+
+
+class _MedusaDrafter(_HeadDrafter):
+    def __init__(self, request: Request, settings: ModelDraft, heads: MedusaHeads) -> None:
+        super().__init__(request, settings)
+        self._medusa = heads
+
+    @torch.inference_mode()
+    def _run(
+        self, base: list[int], paths: list[_Path], active: list[_Path]
+    ) -> list[tuple[Tensor, Tensor | None]]:
+        rows, row = self._rows, self._cache_rows[0]
+        known = min(rows.length(row), len(base))
+        results: list[tuple[Tensor, Tensor | None]] = []
+        for number, path in enumerate(paths):
+            path.row = number
+        for path in active:
+            # the target itself says the token behind its last place; head 0 the one after that
+            head = len(base) - known - 1 + len(path.builder.tokens)
+            if known < 1 or not 0 <= head < len(self._medusa.heads):
+                path.done = True
+                continue
+            state = rows.features(row)[known - 1 : known]
+            results.append((self._translated(self._medusa.logits(state, head)), None))
+        return results
