@@ -224,6 +224,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--model", default="default")
     parser.add_argument("--max-tokens", type=int, default=128)
+    names = [way.name for way in WAYS]
+    parser.add_argument("--ways", default=";".join(names), help=f"of {'; '.join(names)}")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args(arguments)
@@ -235,12 +237,17 @@ def main(arguments: list[str] | None = None) -> int:
     model = load(options.model, dtype="float32")
     answers: list[Answer] = []
     started = time.perf_counter()
-    for rows in run(model, read_call_tasks(options.tasks), WAYS, options.max_tokens):
+    chosen = [name.strip() for name in options.ways.split(";")]
+    if unknown := [name for name in chosen if name not in names]:
+        parser.error(f"unknown ways {unknown}; choose of {names}, separated by ';'")
+    ways = [way for way in WAYS if way.name in chosen]
+    for rows in run(model, read_call_tasks(options.tasks), ways, options.max_tokens):
         answers += rows
         if options.json:
             report = {
                 "command": "python -m structspec.bench.call_tools "
-                f"--tasks {options.tasks} --max-tokens {options.max_tokens}",
+                f"--tasks {options.tasks} --max-tokens {options.max_tokens} "
+                f"--ways '{'; '.join(chosen)}'",
                 "machine": {**describe_machine(), "torch_threads": torch.get_num_threads()},
                 "model": model.name,
                 "seconds": round(time.perf_counter() - started, 1),
