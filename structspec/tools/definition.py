@@ -288,7 +288,11 @@ def _arguments_model(
         signature = inspect.signature(function)
         hints = typing.get_type_hints(function, include_extras=True)
     except (TypeError, ValueError, NameError) as error:
-        raise ToolError(f"the signature of '{label}' cannot be read: {error}", name=label) from None
+        raise ToolError(
+            f"the signature of '{label}' cannot be read: {error}; annotations that are text must "
+            "name types of the module",
+            name=label,
+        ) from None
     fields: dict[str, Any] = {}
     for index, parameter in enumerate(signature.parameters.values()):
         kinds = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
