@@ -5,9 +5,9 @@
 Every task is answered by the same model in the same prompt: greedily and at temperature 1; under
 the constraint (`tool_choice="required"`) and freely (any text); with drafts and, greedily under the
 constraint, without. Reported for each way: the share of replies that read as calls of the format,
-the share whose arguments satisfy their schemas, and the share that the task accepts. Greedy
-replies with and without drafts must be identical; where batched arithmetic broke a tie differently
-the two logits are compared.
+the share whose arguments satisfy their schemas, and the share that the task accepts; and in how
+many tasks the greedy replies with and without drafts are identical (in batched arithmetic a tie of
+two logits may break differently).
 
 The result file is renewed after every task, so an interrupted run keeps what it has measured.
 """
@@ -35,8 +35,6 @@ from structspec.grammar import compile as compile_grammar
 from structspec.tools import ToolCalls, ToolSet, read_reply
 from structspec.tools.calling import Request, parts_of, prepare
 
-#: Two logits closer than this count as a tie in float32.
-TIE = 1e-3
 _MOST_CALLS = 4
 
 
@@ -166,20 +164,6 @@ def _free_text() -> Any:
     if not _kept:
         _kept.append(compile_grammar(AnyText(), syntax="structural_tag"))
     return _kept[0]
-
-
-def logit_gap(model: Any, task: CallTask, one: Sequence[int], other: Sequence[int]) -> float | None:
-    """Distance of the logits of two greedy replies where they first differ; None if they agree."""
-    import torch
-
-    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
-    if at is None:
-        return None
-    request = prepare(model, task.messages, ToolSet.from_openai(task.tools), "required")
-    ids = [*request.ids, *one[:at]]
-    with torch.inference_mode():
-        logits = request.model.model(torch.tensor([ids], device=request.model.device)).logits[0, -1]
-    return abs(float(logits[one[at]] - logits[other[at]]))
 
 
 def summarise(answers: Sequence[Answer]) -> dict[str, Any]:

@@ -267,6 +267,6 @@ def test_a_bound_vocabulary_writes_the_special_token_and_never_its_text():
     assert 257 not in constraint.allowed(inside).tolist()
     after = constraint.advance(inside, 258)
     assert constraint.allowed(after).tolist() == [259]
-    lacking = structspec.Vocabulary(tokens[:257] + [None], eos_ids=[257])
+    lacking = structspec.Vocabulary([*tokens[:257], None], eos_ids=[257])
     with pytest.raises(structspec.Unsatisfiable, match="open"):
         compile_tag(tag).bind(lacking)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from structspec.bench.answers import matches
-from structspec.bench.call_tools import WAYS, answer, logit_gap, read_call_tasks, summarise
+from structspec.bench.call_tools import WAYS, answer, read_call_tasks, summarise
 from structspec.tools import ToolCall
 
 GREEDY, PLAIN, FREE, SAMPLED, _ = WAYS
@@ -77,7 +77,3 @@ def test_missing_tasks_are_named(monkeypatch, tmp_path):
     monkeypatch.setenv("STRUCTSPEC_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="STRUCTSPEC_DATA"):
         next(read_call_tasks(1))
-
-
-def test_a_gap_is_none_where_replies_agree():
-    assert logit_gap(None, None, [1, 2], [1, 2]) is None
