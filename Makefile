@@ -11,7 +11,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls lint format clean
+.PHONY: help demo agent test test-full ratchet bench-tool-calls bench-call-tools lint format clean
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -27,6 +27,9 @@ $(VENV)/.installed: pyproject.toml Makefile
 demo: $(VENV)/.installed  ## five schemas answered by the default model
 	$(BIN)/python examples/demo.py
 
+agent: $(VENV)/.installed  ## tool calls against a real database and files, with the default model
+	$(BIN)/python examples/agent.py
+
 test: $(VENV)/.installed  ## the tests, under 15 minutes on 2 cores, no GPU
 	$(BIN)/python -m pytest -q -m 'not full'
 
@@ -38,6 +41,9 @@ ratchet: $(VENV)/.installed  ## renew the committed baselines of the schema suit
 
 bench-tool-calls: $(VENV)/.installed  ## plain beside speculative decoding on 50 tool-calling tasks
 	$(BIN)/python -m structspec.bench.tool_calls --tasks 50 --json docs/results/tool_calls.json
+
+bench-call-tools: $(VENV)/.installed  ## call_tools on 100 tool-calling tasks, with and without the constraint
+	$(BIN)/python -m structspec.bench.call_tools --tasks 100 --json docs/results/call_tools.json
 
 lint: $(VENV)/.installed  ## ruff and mypy
 	$(BIN)/ruff check .
