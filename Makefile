@@ -11,7 +11,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -26,6 +26,9 @@ $(VENV)/.installed: pyproject.toml Makefile
 
 demo: $(VENV)/.installed  ## five schemas answered by the default model
 	$(BIN)/python examples/demo.py
+
+agent: $(VENV)/.installed  ## tool calls against a real database and files, with the default model
+	$(BIN)/python examples/agent.py
 
 test: $(VENV)/.installed  ## the tests, under 15 minutes on 2 cores, no GPU
 	$(BIN)/python -m pytest -q -m 'not full'
@@ -48,6 +51,9 @@ gpu-check:  ## kernels on an NVIDIA GPU: right, then how fast
 
 bench-speculation: $(VENV)/.installed  ## drafts x masks x verifiers on tool-calling tasks, beside other engines
 	$(BIN)/python -m structspec.bench.speculation --tasks 50 --json docs/results/speculation.json
+
+bench-call-tools: $(VENV)/.installed  ## call_tools on 100 tool-calling tasks, with and without the constraint
+	$(BIN)/python -m structspec.bench.call_tools --tasks 100 --json docs/results/call_tools.json
 
 lint: $(VENV)/.installed  ## ruff and mypy
 	$(BIN)/ruff check .

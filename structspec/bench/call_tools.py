@@ -5,9 +5,9 @@
 Every task is answered by the same model in the same prompt: greedily and at temperature 1; under
 the constraint (`tool_choice="required"`) and freely (any text); with drafts and, greedily under the
 constraint, without. Reported for each way: the share of replies that read as calls of the format,
-the share whose arguments satisfy their schemas, and the share that the task accepts. Greedy
-replies with and without drafts must be identical; where batched arithmetic broke a tie differently
-the two logits are compared.
+the share whose arguments satisfy their schemas, and the share that the task accepts; and in how
+many tasks the greedy replies with and without drafts are identical (in batched arithmetic a tie of
+two logits may break differently).
 
 The result file is renewed after every task, so an interrupted run keeps what it has measured.
 """
@@ -35,8 +35,6 @@ from structspec.grammar import compile as compile_grammar
 from structspec.tools import ToolCalls, ToolSet, read_reply
 from structspec.tools.calling import Request, parts_of, prepare
 
-#: Two logits closer than this count as a tie in float32.
-TIE = 1e-3
 _MOST_CALLS = 4
 
 
@@ -168,20 +166,6 @@ def _free_text() -> Any:
     return _kept[0]
 
 
-def logit_gap(model: Any, task: CallTask, one: Sequence[int], other: Sequence[int]) -> float | None:
-    """Distance of the logits of two greedy replies where they first differ; None if they agree."""
-    import torch
-
-    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
-    if at is None:
-        return None
-    request = prepare(model, task.messages, ToolSet.from_openai(task.tools), "required")
-    ids = [*request.ids, *one[:at]]
-    with torch.inference_mode():
-        logits = request.model.model(torch.tensor([ids], device=request.model.device)).logits[0, -1]
-    return abs(float(logits[one[at]] - logits[other[at]]))
-
-
 def summarise(answers: Sequence[Answer]) -> dict[str, Any]:
     """Counts and shares by way; how many greedy replies agree with and without drafts."""
     summary: dict[str, Any] = {}
@@ -224,6 +208,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--model", default="default")
     parser.add_argument("--max-tokens", type=int, default=128)
+    names = [way.name for way in WAYS]
+    parser.add_argument("--ways", default=";".join(names), help=f"of {'; '.join(names)}")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args(arguments)
@@ -235,12 +221,17 @@ def main(arguments: list[str] | None = None) -> int:
     model = load(options.model, dtype="float32")
     answers: list[Answer] = []
     started = time.perf_counter()
-    for rows in run(model, read_call_tasks(options.tasks), WAYS, options.max_tokens):
+    chosen = [name.strip() for name in options.ways.split(";")]
+    if unknown := [name for name in chosen if name not in names]:
+        parser.error(f"unknown ways {unknown}; choose of {names}, separated by ';'")
+    ways = [way for way in WAYS if way.name in chosen]
+    for rows in run(model, read_call_tasks(options.tasks), ways, options.max_tokens):
         answers += rows
         if options.json:
             report = {
                 "command": "python -m structspec.bench.call_tools "
-                f"--tasks {options.tasks} --max-tokens {options.max_tokens}",
+                f"--tasks {options.tasks} --max-tokens {options.max_tokens} "
+                f"--ways '{'; '.join(chosen)}'",
                 "machine": {**describe_machine(), "torch_threads": torch.get_num_threads()},
                 "model": model.name,
                 "seconds": round(time.perf_counter() - started, 1),

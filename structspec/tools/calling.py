@@ -62,6 +62,7 @@ class Request:
     tools: ToolSet
     form: CallFormat
     marking: Marking
+    opened: bool
     decoding: Mapping[str, Any]
 
     def decode(self, on_token: Callable[[int, bytes], object] | None = None) -> Output:
@@ -79,7 +80,9 @@ class Request:
         """
         parts = parts_of(self.model.vocab, output.tokens)
         try:
-            reply = read_reply(self.form, parts, self.tools, marking=self.marking)
+            reply = read_reply(
+                self.form, parts, self.tools, marking=self.marking, opened=self.opened
+            )
         except StructspecError as error:
             error.partial_output = output  # type: ignore[attr-defined]
             raise
@@ -230,7 +233,8 @@ def prepare(
         "max_tokens": max_tokens,
         "seed": seed,
     }
-    return Request(target, ids, grammar, offered, form, marking, decoding)
+    opened = thinking == "opened"
+    return Request(target, ids, grammar, offered, form, marking, opened, decoding)
 
 
 def parts_of(vocab: Vocabulary, tokens: Sequence[int]) -> list[str | bytes | ir.Special]:

@@ -31,7 +31,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import Annotated, Any, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -288,7 +288,11 @@ def _arguments_model(
         signature = inspect.signature(function)
         hints = typing.get_type_hints(function, include_extras=True)
     except (TypeError, ValueError, NameError) as error:
-        raise ToolError(f"the signature of '{label}' cannot be read: {error}", name=label) from None
+        raise ToolError(
+            f"the signature of '{label}' cannot be read: {error}; annotations that are text must "
+            "name types of the module",
+            name=label,
+        ) from None
     fields: dict[str, Any] = {}
     for index, parameter in enumerate(signature.parameters.values()):
         kinds = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
@@ -303,11 +307,14 @@ def _arguments_model(
         info: dict[str, Any] = {"alias": parameter.name}
         if parameter.name in described and not _has_description(hints.get(parameter.name), own):
             info["description"] = described[parameter.name]
-        if own is not None:
-            field_info = FieldInfo.merge_field_infos(own, **info)
-        else:
-            field_info = Field(default, **info)
-        fields[f"p{index}"] = (hints.get(parameter.name, Any), field_info)
+        hint = hints.get(parameter.name, Any)
+        if own is not None:  # pydantic merges what the annotation says with the default's part
+            hint = Annotated[hint, own]
+            if own.default_factory is not None:
+                fields[f"p{index}"] = (hint, Field(default_factory=own.default_factory, **info))
+                continue
+            default = own.default
+        fields[f"p{index}"] = (hint, Field(default, **info))
     try:
         return create_model(label or "arguments", __config__=ConfigDict(extra="forbid"), **fields)
     except Exception as error:  # pydantic raises many kinds for types that it cannot describe

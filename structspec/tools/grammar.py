@@ -254,15 +254,10 @@ class _Builder:
         between = tuple(self._fixed(self.form.between))
         closing: tuple[tags.Content, ...] = ()
         if array is not None:
-            texts = (
-                ("[", ",", "]")
-                if self.flexible
-                else (
-                    array.opening,
-                    array.between,
-                    array.closing,
-                )
-            )
+            # in flexible whitespace the objects bring their own gaps; calls of Python have none
+            bare = self.flexible and isinstance(self.form.body, CallObject)
+            written = (array.opening, array.between, array.closing)
+            texts = ("[", ",", "]") if bare else written
             opening, between, closing = ((tags.ConstString(text),) for text in texts)
         one = tags.Or(tuple(tags.Sequence(tuple(pieces)) for pieces in first))
         parts: tuple[tags.Content, ...] = (*opening, one)

@@ -29,13 +29,12 @@ from structspec import ir
 from structspec.errors import UnsupportedFeature
 from structspec.frontends.jsonschema import SchemaOptions
 from structspec.frontends.jsonschema.algebra import Form
-from structspec.frontends.jsonschema.goals import TRUE
+from structspec.frontends.jsonschema.goals import TRUE, Goal
 from structspec.frontends.jsonschema.load import load
 from structspec.frontends.jsonschema.lower import Lowering
 from structspec.frontends.jsonschema.normal import Normaliser
 from structspec.frontends.jsonschema.objects import ObjectShape
 from structspec.frontends.jsonschema.places import Atlas
-from structspec.frontends.jsonschema.productive import prune
 from structspec.tools.definition import Tool
 
 __all__ = ["call_grammar", "literal_value", "python_text"]
@@ -53,22 +52,27 @@ def call_grammar(tool: Tool, options: SchemaOptions) -> ir.GrammarIR:
         )
     options = replace(options, spelling="canonical", whitespace="conventional")
     atlas = Atlas(load(tool.schema(), options), options)
-    lowering = _PythonLowering(atlas, Normaliser(atlas, options), options)
-    return lowering.call(tool.name)
+    return _PythonLowering(atlas, Normaliser(atlas, options), options, tool.name).grammar()
 
 
 class _PythonLowering(Lowering):
-    """Lowers values as Python literals."""
+    """Lowers values as Python literals, and the root as a call with its members as keywords."""
 
-    def call(self, name: str) -> ir.GrammarIR:
-        """The grammar of a call with the root's members as keywords."""
-        form = self.normaliser.form(self.atlas.root_goal())
+    def __init__(
+        self, atlas: Atlas, normaliser: Normaliser, options: SchemaOptions, name: str
+    ) -> None:
+        super().__init__(atlas, normaliser, options)
+        self._name_to_call: str | None = name
+
+    def value(self, goal: Goal) -> ir.Node:
+        """As for JSON, except that the first value asked for, the root's, is the call."""
+        name, self._name_to_call = self._name_to_call, None
+        if name is None:
+            return super().value(goal)
+        form = self.normaliser.form(goal)
         self.refuse(form.refusals)
         arguments = ir.choice([self._keywords(shape) for shape in form.objects])
-        self.rules["root"] = ir.sequence((ir.Bytes(f"{name}(".encode()), arguments, ir.Bytes(b")")))
-        for rule, value in self._queue:
-            self.rules[rule] = self._form(value)
-        return prune(self.rules, "root")
+        return ir.sequence((ir.Bytes(f"{name}(".encode()), arguments, ir.Bytes(b")")))
 
     def _keywords(self, shape: ObjectShape) -> ir.Node:
         self.refuse(shape.refusals)

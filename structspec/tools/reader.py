@@ -84,14 +84,15 @@ def read_reply(
     tools: ToolSet,
     *,
     marking: Marking | None = None,
+    opened: bool = False,
     validate: bool = True,
 ) -> Reply:
-    """Read a finished reply.
+    """Read a finished reply; `opened`: the prompt has begun its reasoning already.
 
     Raises ToolCallError with the position for anything that the format does not allow, for tools
     that are not offered, and, with `validate`, for arguments that break their schema.
     """
-    reader = _Reader(form, parts, tools, marking or Marking(), final=True)
+    reader = _Reader(form, parts, tools, marking or Marking(), opened, final=True)
     try:
         reader.read()
     except Unfinished:
@@ -112,9 +113,10 @@ def read_prefix(
     tools: ToolSet,
     *,
     marking: Marking | None = None,
+    opened: bool = False,
 ) -> Reply:
     """Read the beginning of a reply; never raises for a beginning of an allowed one."""
-    reader = _Reader(form, parts, tools, marking or Marking(), final=False)
+    reader = _Reader(form, parts, tools, marking or Marking(), opened, final=False)
     try:
         reader.read()
     except Unfinished:
@@ -131,12 +133,14 @@ class _Reader:
         parts: Sequence[str | bytes | ir.Special],
         tools: ToolSet,
         marking: Marking,
+        opened: bool,
         *,
         final: bool,
     ) -> None:
         self.form = form
         self.tools = tools
         self.marking = marking
+        self.opened = opened
         self.final = final
         self.names: dict[str, str] = {}
         self.text = self._flat(parts)
@@ -208,8 +212,11 @@ class _Reader:
         reasoning = self.form.reasoning
         if reasoning is None:
             return
-        while self._looking_at(reasoning.begin):
-            self._pieces(reasoning.begin, None)
+        opened = self.opened
+        while opened or self._looking_at(reasoning.begin):
+            if not opened:
+                self._pieces(reasoning.begin, None)
+            opened = False
             self.reply.reasoning.append("")
             self._until(reasoning.end, self._set_reasoning)
             if not reasoning.repeated:

@@ -159,7 +159,9 @@ def _events(request: Request) -> Iterator[Event]:
             parts.append(data)
         elif token in names:
             parts.append(ir.Special(names[token]))
-        reply = read_prefix(request.form, parts, request.tools, marking=request.marking)
+        reply = read_prefix(
+            request.form, parts, request.tools, marking=request.marking, opened=request.opened
+        )
         for event in differences.feed(reply):
             found.put(event)
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import structspec
+from structspec import ir
 from structspec.frontends.tags import (
     AnyText,
     ConstString,
@@ -21,6 +22,7 @@ from structspec.frontends.tags import (
     StructuralTag,
     Tag,
     TagsWithSeparator,
+    Token,
     TriggeredTags,
     reasoning,
 )
@@ -144,7 +146,9 @@ def test_reports_and_refusals_name_the_place_in_the_tag_and_in_the_schema():
     tag = Tag("<a>", JSONSchema({"properties": {"x": {"type": "null"}}}), "</a>")
     report = compile_tag(TriggeredTags((tag,))).report
     assert {"/format/tags/0/content/json_schema/properties/x"} <= {e.pointer for e in report}
-    with pytest.raises(structspec.SchemaError, match="at '/format/tags/0/content/json_schema': 'type'"):
+    with pytest.raises(
+        structspec.SchemaError, match="at '/format/tags/0/content/json_schema': 'type'"
+    ):
         compile_tag(TriggeredTags((Tag("<a>", JSONSchema({"type": "nul"}), "</a>"),)))
     with pytest.raises(structspec.SchemaError, match="/format/pattern"):
         compile_tag(Regex("("))
@@ -213,3 +217,56 @@ def test_random_triggers_and_texts_agree_with_a_scanner(begins, texts, cut):
     shortest = [t for t in triggers if not any(o != t and t.startswith(o) for o in triggers)]
     for text in texts:
         assert grammar.accepts(text) == scan(text, begins, shortest), (text, begins, triggers)
+
+
+# -- special tokens -------------------------------------------------------------------------------
+
+OPEN, CLOSE = Token("<|open|>"), Token("<|close|>")
+
+
+def test_special_tokens_and_text_that_looks_like_them_are_different_markers():
+    for begin, end in ((OPEN, CLOSE), (OPEN.name, CLOSE.name), (OPEN, CLOSE.name)):
+        tag = Tag(begin, Regex("[0-9]+"), end)
+        grammar = compile_tag(TriggeredTags((tag,), at_least_one=True))
+        marks = [ir.Special(m.name) if isinstance(m, Token) else m for m in (begin, end)]
+        assert grammar.accepts_parts(["hi ", marks[0], "12", marks[1], " there"])
+        for first in (ir.Special(OPEN.name), OPEN.name):
+            for last in (ir.Special(CLOSE.name), CLOSE.name):
+                parts = ["hi ", first, "12", last]
+                assert grammar.accepts_parts(parts) == ([first, last] == marks)
+
+
+def test_a_reasoning_block_between_special_tokens_holds_any_text():
+    answer = ConstString("yes")
+    grammar = compile_tag(reasoning(answer, begin=OPEN, end=CLOSE, required=True))
+    parts = [ir.Special(OPEN.name), f"{OPEN.name} {CLOSE.name} </think>", ir.Special(CLOSE.name)]
+    assert grammar.accepts_parts([*parts, "yes"])
+    assert not grammar.accepts_parts([*parts[:2], "yes"])
+    assert not grammar.accepts_parts([*parts, ir.Special(CLOSE.name), "yes"])
+
+
+def test_token_triggers_and_text_triggers_work_together():
+    tags = (Tag(OPEN, Regex("1"), CLOSE), Tag("<a>", Regex("2"), "</a>"))
+    grammar = compile_tag(TriggeredTags(tags))
+    opened, closed = ir.Special(OPEN.name), ir.Special(CLOSE.name)
+    assert grammar.accepts_parts(["x", opened, "1", closed, "<a>2</a>y", opened, "1", closed])
+    assert not grammar.accepts_parts(["x", opened, "2", closed])
+    assert not grammar.accepts_parts(["<a>2", closed])
+    assert not grammar.accepts_parts([ir.Special("<|other|>")])
+
+
+def test_a_bound_vocabulary_writes_the_special_token_and_never_its_text():
+    tokens = [bytes((b,)) for b in range(256)] + [b"<|open|>", None, None, None]
+    special = {"<|open|>": 257, "<|close|>": 258}
+    vocab = structspec.Vocabulary(tokens, eos_ids=[259], special=special)
+    tag = Tag(OPEN, AnyText(max_chars=20), CLOSE)
+    constraint = compile_tag(tag).bind(vocab)
+    assert constraint.allowed(constraint.start).tolist() == [257]
+    inside = constraint.advance(constraint.start, 257)
+    assert {256, 258} <= set(constraint.allowed(inside).tolist())  # text that looks like it is text
+    assert 257 not in constraint.allowed(inside).tolist()
+    after = constraint.advance(inside, 258)
+    assert constraint.allowed(after).tolist() == [259]
+    lacking = structspec.Vocabulary([*tokens[:257], None], eos_ids=[257])
+    with pytest.raises(structspec.Unsatisfiable, match="open"):
+        compile_tag(tag).bind(lacking)
