@@ -201,7 +201,8 @@ def compile(  # the surface's name: structspec.compile
     dialect: of regular expressions, default "ecma".
     on_unsupported: "widen" drops what cannot be compiled exactly; the report says where.
     default_dialect: URI of the draft for schemas without `$schema`; default 2020-12.
-    resources: {uri: schema} for remote references; nothing is ever fetched.
+    resources: {uri: schema} for remote references, {path: text} for Lark grammars to import from
+        ("words.lark" for `%import .words.X`); nothing is ever fetched.
 
     The options for JSON apply to schemas inside Lark grammars (`%json`) too.
 

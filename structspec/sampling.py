@@ -33,7 +33,7 @@ import numpy as np
 
 from structspec.automata.automaton import DEAD, Automaton
 from structspec.automata.costs import solve_costs
-from structspec.errors import TokenBudgetError, Unsatisfiable
+from structspec.errors import Unsatisfiable
 from structspec.grammar import Grammar
 
 __all__ = ["sample", "samples"]
@@ -44,7 +44,7 @@ def sample(
     """`count` random texts of the language, each at most `max_bytes` long.
 
     seed: repeats the texts. Raises `Unsatisfiable` if the language has no text without special
-    tokens and `TokenBudgetError` if its shortest text is longer than `max_bytes`.
+    tokens, or none of at most `max_bytes`.
     """
     walks = samples(grammar, seed=seed, max_bytes=max_bytes)
     return [next(walks) for _ in range(count)]
@@ -64,7 +64,9 @@ def samples(
         )
     shortest = automaton.cost(automaton.start)
     if shortest > max_bytes:
-        raise TokenBudgetError(max_bytes, shortest, exact=False)
+        raise Unsatisfiable(
+            f"no text fits: the shortest takes {shortest} bytes, and max_bytes is {max_bytes}"
+        )
     walker = _Walker(automaton)
     while True:
         low, high = math.log1p(shortest), math.log1p(max_bytes)

@@ -7,6 +7,7 @@ import typer
 from structspec import __version__
 from structspec.cli.explain import explain
 from structspec.cli.generate import generate
+from structspec.cli.sample import sample
 from structspec.cli.suite import suite
 from structspec.cli.train_draft import train_draft
 
@@ -19,6 +20,7 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(explain)
 app.command()(train_draft)
+app.command()(sample)
 app.add_typer(suite, name="suite")
 
 

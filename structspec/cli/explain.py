@@ -13,12 +13,18 @@ from typing import Annotated, Any
 
 import typer
 
-from structspec.cli.files import read_text
+from structspec.cli.files import read_source, syntax_options
 from structspec.errors import BudgetExceeded, StructspecError, UnsupportedFeature
 
 
 def explain(
-    schema: Annotated[Path, typer.Argument(help="File with the JSON Schema; '-' reads it.")],
+    schema: Annotated[
+        Path,
+        typer.Argument(
+            help="File with a JSON Schema, or a grammar by its ending: .lark, .gbnf, .regex; "
+            "'-' reads a schema."
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     key_order: Annotated[str, typer.Option(help="declared or any.")] = "declared",
     whitespace: Annotated[
@@ -32,12 +38,16 @@ def explain(
     draft: Annotated[
         str | None, typer.Option(help="URI of the draft for a schema without $schema.")
     ] = None,
+    start: Annotated[str | None, typer.Option(help="Start rule of a grammar.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="Of a .regex file: ecma or python.")] = None,
 ) -> None:
-    """Say for each keyword of a schema whether it is exact, and what was built."""
+    """Say for each keyword or rule whether it is exact, and what was built."""
     from structspec import grammar as grammars
 
-    source = read_text(schema, "schema")
+    syntax = syntax_options(schema, start, dialect)
+    source = read_source(schema, syntax["syntax"])
     options: dict[str, Any] = {
+        **syntax,
         "key_order": key_order,
         "whitespace": whitespace,
         "spelling": spelling,

@@ -4,8 +4,36 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from structspec.errors import PromptError, SchemaError
+
+_SYNTAXES = {".lark": "lark", ".gbnf": "gbnf", ".regex": "regex"}
+
+
+def syntax_options(path: Path, start: str | None = None, dialect: str | None = None) -> dict[str, Any]:
+    """What `structspec.compile` has to know of a file by its name: the syntax, and for Lark
+    grammars the files beside it, which it may import from.
+    """
+    syntax = _SYNTAXES.get(path.suffix, "json_schema")
+    options: dict[str, Any] = {"syntax": syntax}
+    if start is not None:
+        options["start"] = start
+    if dialect is not None:
+        options["dialect"] = dialect
+    if syntax == "lark":
+        options["resources"] = {
+            file.name: read_text(file, "schema")
+            for file in sorted(path.parent.glob("*.lark"))
+            if file != path
+        }
+    return options
+
+
+def read_source(path: Path, syntax: str) -> str:
+    """The text of a schema or grammar; the line end behind a lone regular expression is none."""
+    text = read_text(path, "schema")
+    return text.rstrip("\r\n") if syntax == "regex" else text
 
 
 def read_text(path: Path, what: str) -> str:

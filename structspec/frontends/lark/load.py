@@ -4,8 +4,8 @@ Owns `load`. The loader does what lark does with a grammar up to its rule trees;
 compiled to lark's parsers. Its errors come out as `SchemaError` with line, column and a caret where
 lark or a search for the name in question tells the place.
 
-Imported files are read from lark's own library (`common`, `python`, …) and, relative ones, from
-`folder`; our additions work in them too.
+Imported files come from lark's own library (`common`, `python`, …) and from the resources that the
+caller gives; no other file is read. Our additions work in them too.
 
 Cost: that of lark (some milliseconds; the first call builds lark's own parser, about 0.1 s).
 """
@@ -13,7 +13,7 @@ Cost: that of lark (some milliseconds; the first call builds lark's own parser, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from structspec.frontends.rules.source import Source
 
 __all__ = ["Loaded", "load"]
 
+_NOWHERE = "/structspec-has-no-such-folder"
 _DEFINITION = (
     r"(?m)^[ \t]*(?:%(?:override|extend)[ \t]+)?[!?]{0,2}(NAME)"
     r"[ \t]*(?:\{[^}\n]*\})?(?:\.-?\d+)?[ \t]*:"
@@ -62,20 +63,25 @@ class Loaded:
         return found.start(1) if found else None
 
 
-def load(text: str, folder: Path | None = None) -> Loaded:
-    """Read a grammar; relative imports are looked for in `folder`.
+def load(text: str, resources: Mapping[str, Any] | None = None) -> Loaded:
+    """Read a grammar.
+
+    resources: path → text of grammars to import from, such as "words.lark" for `%import .words.X`.
 
     Raises `SchemaError` for whatever lark refuses and `MissingExtra` without lark.
     """
     try:
         from lark.exceptions import GrammarError, LarkError, UnexpectedInput
-        from lark.load_grammar import load_grammar
+        from lark.load_grammar import GrammarBuilder
     except ImportError as error:
         raise MissingExtra("lark", "grammars") from error
 
     stripped = strip(text)
     try:
-        grammar, _ = load_grammar(stripped.text, "<string>", [_imports(folder, stripped)], False)
+        builder = GrammarBuilder(False, [_imports(resources or {}, stripped)])
+        # The name makes lark look for relative imports beside a file that does not exist.
+        builder.load_grammar(stripped.text, f"{_NOWHERE}/grammar.lark")
+        grammar = builder.build()
     except SchemaError:
         raise
     except RecursionError as error:
@@ -107,15 +113,17 @@ def load(text: str, folder: Path | None = None) -> Loaded:
     )
 
 
-def _imports(folder: Path | None, stripped: Stripped) -> Callable[[Any, str], tuple[Any, str]]:
-    """A source of imported files: like lark's own library, but with our additions taken out."""
+def _imports(
+    resources: Mapping[str, Any], stripped: Stripped
+) -> Callable[[Any, str], tuple[Any, str]]:
+    """A source of imported files: the given ones, with our additions taken out."""
 
     def read(base: Any, path: str) -> tuple[Any, str]:
-        if folder is None:
-            raise OSError(2, "no folder", path)
-        file = folder / path
-        text = file.read_text(encoding="utf-8")
-        return str(file), strip(text, stripped).text
+        text = resources.get(Path(path).as_posix())
+        if not isinstance(text, str):
+            raise OSError(2, "no such resource", path)
+        # A folder that does not exist, or lark would look beside the importing file.
+        return f"{_NOWHERE}/{path}", strip(text, stripped).text
 
     return read
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from structspec import ir
@@ -48,19 +47,17 @@ def lower_lark(
     text: str,
     start: str = "start",
     options: SchemaOptions | None = None,
-    *,
-    folder: Path | None = None,
 ) -> tuple[ir.GrammarIR, Report]:
     """Lower a grammar; the report has one entry per rule and terminal of the file.
 
-    options: for `%json`; `on_unsupported="widen"` also judges terminals whose assertions look past
+    options: for `%json`; `resources` also holds grammars to import from, by path; `on_unsupported="widen"` also judges terminals whose assertions look past
         their ends by their own text.
-    folder: where relative imports are looked for.
 
     Raises `SchemaError` for mistakes and `UnsupportedFeature` for what cannot be exact, both with
     line, column and a caret; `BudgetExceeded`; `MissingExtra` without lark.
     """
-    return _Lowering(load(text, folder), options or SchemaOptions()).grammar(start)
+    options = options or SchemaOptions()
+    return _Lowering(load(text, options.resources), options).grammar(start)
 
 
 class _Lowering:

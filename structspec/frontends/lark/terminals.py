@@ -10,12 +10,18 @@ request ("widen"), judged as if nothing stood around it.
 
 `A & B` and `~A` are products and complements of deterministic automata.
 
+Lark joins the parts of a terminal as text, so the bar of a bare expression reaches over its
+neighbours: `/a|b/ "c"` is `/a|bc/`. That is kept, since it is what the grammar means in lark, and
+noted in the report; `/(?:a|b)/ "c"` or `(/a/ | /b/) "c"` say the other thing.
+
 Invariant: one node per terminal, shared by all its uses. Cost: linear for terminals without
 assertions and our operators; otherwise a deterministic automaton each.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any
 
 from structspec import ir
@@ -76,6 +82,7 @@ class Terminals:
     # -- from sets of texts to nodes -----------------------------------------------------------
 
     def _node(self, found: _Set, shown: str) -> ir.Node:
+        found = _closed(found)
         if isinstance(found, CharDfa):
             return lower_dfa(found)
         if not ast.asserts(found):
@@ -83,6 +90,7 @@ class Terminals:
         return lower_dfa(self._dfa(found, shown))
 
     def _dfa(self, found: _Set, shown: str = "") -> CharDfa:
+        found = _closed(found)
         if isinstance(found, CharDfa):
             return found
         try:
@@ -122,12 +130,15 @@ class Terminals:
         match tree.data:
             case "expansions":
                 parts = [self._tree(child) for child in tree.children]
+                if len(parts) == 1:
+                    return parts[0]
+                parts = [_closed(part) for part in parts]
                 if any(isinstance(part, CharDfa) for part in parts):
                     found = CharDfa.nothing()
                     for part in parts:
                         found = found.union(self._dfa(part))
                     return found
-                return ast.alternation(part for part in parts if not isinstance(part, CharDfa))
+                return ast.alternation(part for part in parts if isinstance(part, ast.Node))
             case "expansion":
                 return self._expansion(tree.children)
             case "value":
@@ -178,11 +189,35 @@ class Terminals:
         return found
 
     def _join(self, parts: list[_Set]) -> _Set:
+        if len(parts) == 1:
+            return parts[0]
         if any(isinstance(part, CharDfa) for part in parts):
             return _in_a_row([self._dfa(part) for part in parts])
-        return ast.concat(part for part in parts if not isinstance(part, CharDfa))
+        found: list[list[ast.Node]] = [[]]
+        for part in parts:
+            if isinstance(part, _Open):
+                self._note_bar()
+                first, *others = part.alternatives
+                found[-1].append(first)
+                found.extend([other] for other in others)
+            elif isinstance(part, ast.Node):
+                found[-1].append(part)
+        joined = tuple(ast.concat(items) for items in found)
+        return joined[0] if len(joined) == 1 else _Open(joined)
+
+    def _note_bar(self) -> None:
+        line, _ = self._loaded.source.position(self._place)
+        entry = Entry(
+            f"line {line}",
+            "|",
+            "exact",
+            "as in lark, this bar reaches over the parts beside its expression; (?:…) keeps it in",
+        )
+        if entry not in self.entries:
+            self.entries.append(entry)
 
     def _repeat(self, item: _Set, minimum: int, maximum: int | None) -> _Set:
+        item = _closed(item)
         if isinstance(item, CharDfa):
             return _copies(item, minimum, maximum)
         return ast.Repeat(item, minimum, maximum)
@@ -219,8 +254,13 @@ class Terminals:
             if "i" in flags:
                 ranges = [ignoring_case(one) for one in ranges]
             return ast.concat(ast.Chars(one) for one in ranges)
+        letters = "".join(sorted(flags))
         try:
-            return parse(pattern, "python", flags="".join(sorted(flags)))
+            whole = parse(pattern, "python", flags=letters)
+            pieces = [] if letters else _at_bars(pattern)
+            if len(pieces) < 2:
+                return whole
+            return _Open(tuple(parse(piece, "python") for piece in pieces))
         except SchemaError as error:
             said = str(error).partition(": ")[2]
             raise self._error(token, f"column {error.column} of the expression: {said}") from error
@@ -255,8 +295,34 @@ class Terminals:
         return self._loaded.source.error(self._place if place is None else place, message)
 
 
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """Alternatives that are not grouped: lark joins parts of a terminal as text."""
+
+    alternatives: tuple[ast.Node, ...]
+
+
 #: Texts: an expression as long as that can be, else an automaton.
-_Set = ast.Node | CharDfa
+_Set = ast.Node | _Open | CharDfa
+
+
+def _closed(found: _Set) -> ast.Node | CharDfa:
+    return ast.alternation(found.alternatives) if isinstance(found, _Open) else found
+
+
+_PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+
+
+def _at_bars(pattern: str) -> list[str]:
+    """A legal expression cut at the bars outside of groups and classes."""
+    found, depth = [""], 0
+    for piece in _PIECE.findall(pattern):
+        depth += (piece == "(") - (piece == ")")
+        if piece == "|" and not depth:
+            found.append("")
+        else:
+            found[-1] += piece
+    return found
 
 
 def _token(tree: Any) -> Any:

@@ -19,7 +19,7 @@ import re
 from bisect import bisect_left, bisect_right
 from functools import lru_cache
 
-from structspec.frontends.regex.classes import Ranges, normalise
+from structspec.frontends.regex.classes import Ranges, intersection, normalise
 
 __all__ = ["ignoring_case"]
 
@@ -27,8 +27,15 @@ __all__ = ["ignoring_case"]
 _LAST_CASED = 0x20000
 
 
-def ignoring_case(ranges: Ranges) -> Ranges:
-    """The ranges with every character that equals one of theirs when case is ignored."""
+def ignoring_case(ranges: Ranges, *, ascii_only: bool = False) -> Ranges:
+    """The ranges with every character that equals one of theirs when case is ignored.
+
+    ascii_only: of ASCII letters alone, as `re` does with the flag a.
+    """
+    if ascii_only:
+        upper, lower = intersection(ranges, ((65, 90),)), intersection(ranges, ((97, 122),))
+        swapped = [(a + 32, b + 32) for a, b in upper] + [(a - 32, b - 32) for a, b in lower]
+        return normalise([*ranges, *swapped])
     cased, others = _variants()
     found = list(ranges)
     for low, high in ranges:

@@ -241,7 +241,13 @@ class _Parser:
 
     def character(self, code: int) -> Node:
         ranges = classes.normalise([(code, code)])
-        return Chars(ignoring_case(ranges) if "i" in self.flags else ranges)
+        return Chars(self.folded(ranges))
+
+    def folded(self, ranges: _Class) -> _Class:
+        """The ranges, with other cases where the flag i holds."""
+        if "i" not in self.flags:
+            return ranges
+        return ignoring_case(ranges, ascii_only="a" in self.flags)
 
     # -- groups ------------------------------------------------------------------------------
 
@@ -461,8 +467,7 @@ class _Parser:
             first = False
             found.extend(self.class_item())
         ranges = classes.normalise(found)
-        if "i" in self.flags:
-            ranges = ignoring_case(ranges)
+        ranges = self.folded(ranges)
         return classes.complement(ranges) if negated else ranges
 
     def class_item(self) -> _Class:
