@@ -27,8 +27,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 from structspec import ir
@@ -49,6 +47,7 @@ from structspec.tools.layout import (
 from structspec.tools.pythonic import literal_value
 from structspec.tools.scan import Malformed, Unfinished, skip_blanks, skip_json, skip_literal
 from structspec.tools.toolset import ToolSet
+from structspec.tools.values import check_arguments, json_text, json_value
 
 __all__ = ["RawCall", "Reply", "read_prefix", "read_reply"]
 
@@ -103,7 +102,7 @@ def read_reply(
         raise ToolCallError(str(error), text=reader.text, position=error.position) from None
     if validate:
         for call in reader.reply.calls:
-            _check_arguments(call, tools)
+            check_arguments(call.name, call.arguments, call.raw, tools)
     return reader.reply
 
 
@@ -449,7 +448,9 @@ class _Reader:
             except ValueError as error:
                 raise Malformed(self.at, str(error)) from None
             separator = ", " if len(arguments) > 1 else ""
-            call.raw += f"{separator}{json.dumps(name.group(), ensure_ascii=False)}: {_json(value)}"
+            call.raw += (
+                f"{separator}{json.dumps(name.group(), ensure_ascii=False)}: {json_text(value)}"
+            )
             self.at = end
             if self.text[self.at] != ",":
                 break
@@ -509,13 +510,10 @@ class _Reader:
                 raise Malformed(at + index, "a special token stands in text")
 
     def _json(self, start: int, end: int) -> Any:
-        text = self.text[start:end]
         try:
-            value = json.loads(text, parse_constant=_no_constant, parse_int=_whole)
-            _check_texts(value)
+            return json_value(self.text[start:end])
         except (ValueError, RecursionError) as error:
             raise Malformed(start, f"no JSON value: {error}") from None
-        return value
 
 
 def _overlap(text: str, mark: str) -> int:
@@ -524,54 +522,3 @@ def _overlap(text: str, mark: str) -> int:
         if text.endswith(mark[:size]):
             return size
     return 0
-
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:  # longer than what Python converts by default
-        return int(Decimal(text))
-
-
-def _check_texts(value: Any) -> None:
-    stack = [value]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, str):
-            top.encode()  # half of a surrogate pair is no text
-        elif isinstance(top, list):
-            stack.extend(top)
-        elif isinstance(top, dict):
-            stack.extend(top)
-            stack.extend(top.values())
-
-
-def _json(value: Any) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except ValueError:  # a number beyond the range of floats is still a number in JSON
-        return json.dumps(value, ensure_ascii=False).replace("Infinity", "1e999")
-
-
-def _check_arguments(call: RawCall, tools: ToolSet) -> None:
-    tool = tools[call.name]
-    validator = _validator(json.dumps(tool.schema(), sort_keys=True, default=repr))
-    error = next(iter(sorted(validator.iter_errors(call.arguments), key=str)), None)
-    if error is not None:
-        raise ToolCallError(
-            f"the arguments of '{call.name}' break the schema: {error.message} at "
-            f"'{error.json_path}'",
-            text=call.raw,
-        )
-
-
-@lru_cache(maxsize=256)
-def _validator(text: str) -> Any:
-    import jsonschema
-
-    schema = json.loads(text)
-    return jsonschema.validators.validator_for(schema, jsonschema.Draft202012Validator)(schema)
