@@ -202,7 +202,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", type=Path, help="write all results to this file")
     parser.add_argument("--dry-run", action="store_true", help="tiny sizes on the CPU, interpreted")
-    parser.add_argument("--seconds", type=float, default=330.0, help="stop after this time")
+    parser.add_argument("--seconds", type=float, default=300.0, help="stop after this time")
     parser.add_argument("--only", choices=["correctness", "timings"], help="one half alone")
     options = parser.parse_args(arguments)
     if options.dry_run:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,7 +82,7 @@ class TokenTable:
 
     def to(self, device: torch.device) -> TokenTable:
         """The same on another device."""
-        tensors = {
+        tensors: dict[str, Any] = {
             f.name: value.to(device)
             for f in fields(self)
             if isinstance(value := getattr(self, f.name), Tensor)

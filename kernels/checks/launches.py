@@ -1,6 +1,6 @@
 """One call of every kernel at a size, for counting, compiling and warming up.
 
->>> sorted(calls(vocab=64))[:3]
+>>> sorted(calls(vocab=64, backend="torch"))[:3]
 ['advance', 'block_verify', 'draft_step']
 """
 

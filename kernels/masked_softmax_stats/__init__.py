@@ -15,8 +15,8 @@ same partial sums inside.
     >>> mask = torch.tensor([[0b110]], dtype=torch.int32)
     >>> rows = LogitRows(torch.tensor([[2.0, 1.0, 0.0]]), mask)
     >>> stats = masked_softmax_stats(rows, backend="torch")
-    >>> stats.probabilities(rows).round(decimals=3).tolist()
-    [[0.0, 0.7310000061988831, 0.2689999938011169]]
+    >>> [round(p, 3) for p in stats.probabilities(rows)[0].tolist()]
+    [0.0, 0.731, 0.269]
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ setting asks for it. Exact: no sort, no approximation.
 
     >>> import torch
     >>> rows = LogitRows(torch.tensor([[3.0, 1.0, 2.0, 2.0]]))
-    >>> edge, edge_id = row_edges(rows, top_p=0.8, backend="torch")
+    >>> edge, edge_id = row_edges(rows, top_p=0.7, backend="torch")
     >>> edge.tolist(), edge_id.tolist()
     ([2.0], [2])
 """

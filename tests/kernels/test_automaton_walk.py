@@ -72,7 +72,7 @@ def visited(constraint: structspec.Constraint, count: int, seed: int) -> list[tu
 def test_masks_are_the_constraints_bit_for_bit(backend: str) -> None:
     constraint = bound()
     walk = ConstraintWalk.build(constraint)
-    count = 6 if backend == "triton" else 40
+    count = 4 if backend == "triton" else 40
     states = [state for state, _, _ in visited(constraint, count, 1)] + [END]
     rows = walk.automaton.masks(walk.states(states), backend=backend).numpy().view(np.uint32)
     for row, state in zip(rows, states, strict=True):
@@ -82,7 +82,7 @@ def test_masks_are_the_constraints_bit_for_bit(backend: str) -> None:
 def test_masks_under_a_token_budget_are_the_constraints(backend: str) -> None:
     constraint = bound()
     walk = ConstraintWalk.build(constraint)
-    count = 4 if backend == "triton" else 30
+    count = 3 if backend == "triton" else 30
     states = [state for state, _, _ in visited(constraint, count, 2)]
     left = [constraint.distance(s) + 1 + i % 3 for i, s in enumerate(states)]
     rows = walk.automaton.masks(
