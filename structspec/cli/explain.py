@@ -129,7 +129,13 @@ def _refusal(error: UnsupportedFeature | BudgetExceeded | None) -> dict[str, Any
     if isinstance(error, UnsupportedFeature):
         return {"keyword": error.keyword, "pointer": error.pointer, "reason": error.reason}
     if isinstance(error, BudgetExceeded):
-        return {"budget": error.what, "limit": error.limit, "needed": error.needed}
+        return {
+            "budget": error.what,
+            "limit": error.limit,
+            "needed": error.needed,
+            "keyword": error.keyword,
+            "pointer": error.pointer,
+        }
     return None
 
 

@@ -52,12 +52,16 @@ def reference(
     The schema may hold floats; they mean the decimals that they print as.
     """
     schema = read(json.dumps(schema))
-    if draft == 2019:
-        schema = _without_boolean_items(schema)
     kind = _CLASSES[draft]
+    keywords = {"multipleOf": _multiple, "enum": _enum, "const": _const, "uniqueItems": _unique}
+    if draft == 2019:
+        schema = _mended(schema, "$recursiveAnchor" not in json.dumps(schema, default=str))
+        # The one of 2019 overlooks what `additionalProperties` has evaluated.
+        younger = jsonschema.Draft202012Validator.VALIDATORS
+        keywords["unevaluatedProperties"] = younger["unevaluatedProperties"]
     strict = extend(
         kind,
-        {"multipleOf": _multiple, "enum": _enum, "const": _const, "uniqueItems": _unique},
+        keywords,
         type_checker=kind.TYPE_CHECKER.redefine("integer", _draft4 if draft == 4 else _integer),
     )
     checker = jsonschema.FormatChecker(formats) if formats else None
@@ -65,9 +69,12 @@ def reference(
     return lambda value: bool(validator.is_valid(value))
 
 
-def _without_boolean_items(schema: Any) -> Any:
-    """The same schema with objects for ``items``: beside ``unevaluatedItems`` `jsonschema` fails on
-    true and false there."""
+def _mended(schema: Any, plain: bool) -> Any:
+    """The same schema of 2019-09 without what `jsonschema` fails on beside ``unevaluated…``.
+
+    That is true and false in ``items`` and, if the references are `plain` because there are no
+    recursive anchors, ``$recursiveRef``.
+    """
     if not isinstance(schema, dict):
         return schema
     made = dict(schema)
@@ -76,13 +83,15 @@ def _without_boolean_items(schema: Any) -> Any:
         if keyword is None:
             continue
         for path, sub in subschemas(keyword, value):
-            fixed = _without_boolean_items(sub)
+            fixed = _mended(sub, plain)
             if not path:
                 made[name] = ({} if fixed else {"not": {}}) if isinstance(fixed, bool) else fixed
             elif isinstance(value, dict):
                 made[name] = {**made[name], path[0]: fixed}
             else:
                 made[name] = [*made[name][: int(path[0])], fixed, *made[name][int(path[0]) + 1 :]]
+    if plain and "$recursiveRef" in made:
+        made["allOf"] = [*made.get("allOf", ()), {"$ref": made.pop("$recursiveRef")}]
     return made
 
 

@@ -120,7 +120,7 @@ def refusal_of(error: StructspecError) -> Refusal:
     if isinstance(error, UnsupportedFeature):
         return Refusal(kind, error.keyword, error.pointer, error.reason)
     if isinstance(error, BudgetExceeded):
-        return Refusal(kind, f"(budget: {error.what})", "", str(error))
+        return Refusal(kind, f"(budget: {error.what})", error.pointer or "", str(error))
     if isinstance(error, SchemaError):
         return Refusal(kind, "(not a schema)", error.pointer or "", str(error))
     return Refusal(kind, f"({kind})", "", str(error))

@@ -326,6 +326,41 @@ def test_every_keyword_gets_an_entry() -> None:
     assert len(str(report).splitlines()) == len(report) + 1
 
 
+def test_declared_order_and_repeated_keys_are_reported_where_they_occur() -> None:
+    schema = {
+        "properties": {
+            "open": {"type": "object", "minProperties": 2, "properties": {"a": {}, "b": {}}},
+            "closed": {"minProperties": 1, "properties": {"a": {}}, "additionalProperties": False},
+            "named": {"required": ["x", "y"]},
+        },
+    }
+    _, report = lower_schema(schema, SchemaOptions())
+    found = {(entry.pointer, entry.keyword): entry for entry in report}
+    assert found["/properties/open", "properties"].status == "narrowed"
+    assert "in this order" in found["/properties/open", "properties"].note
+    assert "repeats an undeclared key" in found["/properties/open", "minProperties"].note
+    assert found["/properties/closed", "minProperties"].note == ""
+    assert found["/properties/closed", "properties"].status == "exact"
+    assert found["/properties/named", "required"].status == "narrowed"
+    _, report = lower_schema(schema, SchemaOptions(key_order="any"))
+    found = {(entry.pointer, entry.keyword): entry for entry in report}
+    assert found["/properties/open", "properties"].status == "exact"
+    assert found["/properties/named", "required"].status == "exact"
+    assert "repeats an undeclared key" in found["/properties/open", "minProperties"].note
+
+
+def test_a_report_is_written_when_it_is_first_read() -> None:
+    calls: list[int] = []
+
+    def entries() -> list[Entry]:
+        calls.append(1)
+        return [Entry("", "type", "exact")]
+
+    report = Report(entries)
+    assert not calls
+    assert len(report) == 1 and report == Report((Entry("", "type", "exact"),)) and len(calls) == 1
+
+
 def test_widening_reports_every_dropped_occurrence() -> None:
     word = {"type": "string", "pattern": r"^(a)\1"}
     schema = {"properties": {"x": word, "y": word, "z": {"not": word}}}

@@ -57,7 +57,13 @@ def one_each(forms: list[Form], blame: Refusal, prober: Prober) -> list[Form]:
             if not _disjoint(forms[i], forms[j], prober)
         )
         return _subtracted(forms, pairs, blame, prober)
-    holders = [Form(arrays=form.arrays, objects=form.objects) for form in forms]
+    # If two branches hold all arrays, no array is in one branch only; the same for objects.
+    arrays = sum(form.arrays == ANYTHING.arrays for form in forms) < 2
+    objects = sum(form.objects == ANYTHING.objects for form in forms) < 2
+    holders = [
+        Form(arrays=form.arrays if arrays else (), objects=form.objects if objects else ())
+        for form in forms
+    ]
     pairs = (
         (i, j)
         for i, j in _candidates(holders, prober)

@@ -166,6 +166,7 @@ class Atlas:
 
     def constant(self, value: Any) -> Goal:
         """The goal 'equals `value`'."""
+        spend(4)
         schema = {"const": value}
         self._alive.append(schema)
         return literal(self._intern(schema, self.document.resolver, 2020, ROOT))

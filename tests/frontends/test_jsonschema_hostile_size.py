@@ -1,0 +1,202 @@
+"""Schemas that are made to take long: each compiles in bounded time or is refused by its budget.
+
+Bounds are of the time that this process computes, three times what a quiet core takes, so that busy
+machines do not fail them. `REFUSED` names what the message must name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import pytest
+
+from structspec.errors import BudgetExceeded, UnsupportedFeature
+from structspec.frontends.jsonschema import SchemaOptions, lower_schema
+from structspec.limits import Limits
+
+PATIENT = Limits(time=600)  # what is measured here is work, not waiting
+ANY = SchemaOptions(key_order="any")
+
+
+def properties(number: int) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {f"p{i}": {"type": "string", "minLength": i % 7} for i in range(number)},
+    }
+
+
+def nested(depth: int, wrap: Callable[[Any], Any]) -> Any:
+    return reduce(lambda inner, _: wrap(inner), range(depth), {"type": "null"})
+
+
+def branches(number: int, branch: Callable[[int], Any], word: str = "oneOf") -> dict[str, Any]:
+    return {word: [branch(i) for i in range(number)]}
+
+
+COMPILED: dict[str, tuple[Callable[[], Any], float]] = {
+    "50,000 properties": (lambda: properties(50_000), 8),
+    "maxLength 1,000,000": (lambda: {"type": "string", "maxLength": 1_000_000}, 1),
+    "maxLength beside a loop": (lambda: {"maxLength": 1_000_000, "pattern": "^(abc)*$"}, 1),
+    "nested repeats that fit": (lambda: {"pattern": "^((a|b)*c){50}(a|b)*c.{40}$"}, 2),
+    "1,000 tagged branches": (
+        lambda: branches(
+            1_000,
+            lambda i: {
+                "properties": {"t": {"const": f"k{i}"}},
+                "required": ["t"],
+                "type": "object",
+            },
+        ),
+        6,
+    ),
+    "1,000 constants in oneOf": (lambda: branches(1_000, lambda i: {"const": f"a{i}"}), 3),
+    "1,000 overlapping intervals": (lambda: branches(1_000, lambda i: {"minimum": i}), 3),
+    "an enum of 2 MB": (
+        lambda: {"enum": [f"value number {i} xxxxxxxx" for i in range(80_000)]},
+        12,
+    ),
+    "an enum of 100,000 numbers": (lambda: {"enum": [i * 7919 for i in range(100_000)]}, 9),
+    "properties 10,000 deep": (
+        lambda: nested(10_000, lambda inner: {"properties": {"a": inner}}),
+        6,
+    ),
+    "items 10,000 deep": (lambda: nested(10_000, lambda inner: {"items": inner}), 6),
+    "allOf 10,000 deep": (lambda: nested(10_000, lambda inner: {"allOf": [inner]}), 3),
+    "not 10,000 deep": (lambda: nested(10_000, lambda inner: {"not": inner}), 3),
+    "a chain of 10,000 references": (
+        lambda: {
+            "$defs": {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(10_000)}
+            | {"d10000": {"type": "null"}},
+            "$ref": "#/$defs/d0",
+        },
+        9,
+    ),
+    "a reference cycle that generates nothing": (
+        lambda: {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+        0.5,
+    ),
+    "maxProperties 2**31 - 1": (lambda: {"maxProperties": 2**31 - 1}, 0.5),
+    "maxItems 10**30": (lambda: {"maxItems": 10**30}, 0.5),
+    "a million items or two": (lambda: {"minItems": 10**6, "maxItems": 2 * 10**6}, 0.5),
+    "allOf of 1,000": (
+        lambda: branches(1_000, lambda i: {"properties": {f"a{i}": {"type": "null"}}}, "allOf"),
+        3,
+    ),
+    "not over 20,000 properties": (lambda: {"not": properties(20_000)}, 9),
+}
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a pattern of both loops and 1,000,000": (
+        lambda: {"properties": {"s": {"type": "string", "maxLength": 10**6, "pattern": "a.*b"}}},
+        r"'/properties/s', 'pattern': the budget for states is 50,000",
+    ),
+    "nested repeats": (
+        lambda: {"pattern": "((((a{1,100}){1,100}){1,100}){1,100}){1,100}"},
+        r"'pattern' .*budget for states",
+    ),
+    "a pattern whose automaton explodes": (
+        lambda: {"pattern": "(a|b)*a(a|b){30}"},
+        r"'pattern' .*budget for states",
+    ),
+    "1,000 overlapping objects": (
+        lambda: branches(1_000, lambda i: {"type": "object", "properties": {f"a{i}": False}}),
+        "at the root, 'oneOf': the budget for work",
+    ),
+    "1,000 optional tags": (
+        lambda: branches(1_000, lambda i: {"properties": {"t": {"const": f"k{i}"}}}),
+        "at the root, 'oneOf': the budget for work",
+    ),
+    "1,000 arrays": (
+        lambda: branches(1_000, lambda i: {"type": "array", "minItems": i}),
+        "at the root, 'oneOf': the budget for work",
+    ),
+    "allOf of 1,000 choices": (
+        lambda: branches(
+            1_000, lambda i: {"anyOf": [{"required": [f"a{i}"]}, {"required": [f"b{i}"]}]}, "allOf"
+        ),
+        "at the root, 'allOf': the budget for (work|alternatives)",
+    ),
+    "2**20 ways of not": (
+        lambda: {
+            "properties": {
+                "x": branches(20, lambda i: {"not": {"required": [f"a{i}", f"b{i}"]}}, "allOf")
+            }
+        },
+        "at '/properties/x', 'allOf': the budget for (work|alternatives)",
+    ),
+    "oneOf over big objects": (
+        lambda: branches(
+            20,
+            lambda i: {
+                "type": "object",
+                "properties": {f"p{j}": {"type": "string", "minLength": i} for j in range(200)},
+            },
+        ),
+        "at the root, 'oneOf': the budget for (work|alternatives)",
+    ),
+    "minItems 10**30": (
+        lambda: {"items": {"type": "array", "minItems": 10**30}},
+        "at '/items', 'minItems': the budget for items",
+    ),
+    "minProperties 2**40": (
+        lambda: {"type": "object", "minProperties": 2**40},
+        "'minProperties': the budget for members",
+    ),
+    "a constant of 300,000 items": (
+        lambda: {"const": list(range(300_000))},
+        "the budget for work",
+    ),
+    "300 overlapping patterns of keys": (
+        lambda: {"patternProperties": {f"a{i}": {"minLength": i} for i in range(300)}},
+        "the budget for (cells of keys|work|time|states)",
+    ),
+}
+
+
+# These compute for seconds each.
+SLOW = (
+    "50,000 properties", "an enum of 2 MB", "an enum of 100,000 numbers", "items 10,000 deep",
+    "not 10,000 deep", "not over 20,000 properties", "a chain of 10,000 references",
+    "300 overlapping patterns of keys", "allOf of 1,000 choices",
+)  # fmt: skip
+
+
+def named(cases: dict[str, Any]) -> list[Any]:
+    """The names of cases, the slow ones for `make test-full` only."""
+    return [
+        pytest.param(name, marks=[pytest.mark.full] if name in SLOW else [], id=name)
+        for name in cases
+    ]
+
+
+@pytest.mark.parametrize("name", named(COMPILED))
+def test_large_schemas_compile_in_bounded_time(name: str) -> None:
+    make, seconds = COMPILED[name]
+    schema = make()
+    started = time.process_time()
+    lower_schema(schema, ANY, PATIENT)
+    assert time.process_time() - started < seconds
+
+
+@pytest.mark.parametrize("name", named(REFUSED))
+def test_explosions_are_refused_by_budget_within_two_seconds(name: str) -> None:
+    make, message = REFUSED[name]
+    schema = make()
+    started = time.process_time()
+    with pytest.raises((BudgetExceeded, UnsupportedFeature), match=message):
+        lower_schema(schema, ANY, PATIENT)
+    assert time.process_time() - started < 3 * 2
+
+
+def test_the_clock_is_watched_in_the_front_end() -> None:
+    with pytest.raises(BudgetExceeded, match=r"budget for time is 0\.05") as caught:
+        lower_schema(properties(10_000), ANY, Limits(time=0.05))
+    assert caught.value.adjustable
+
+
+def test_states_that_are_certain_are_refused_before_anything_is_built() -> None:
+    with pytest.raises(BudgetExceeded, match="budget for states is 5,000"):
+        lower_schema(properties(5_000), ANY, Limits(time=600, states=5_000))
