@@ -75,5 +75,7 @@ def _files() -> dict[str, Traversable]:
 def _file(name: str) -> Traversable:
     files = _files()
     if name not in files:
-        raise KeyError(f"there is no grammar called {name!r}; there are: {', '.join(sorted(files))}")
+        raise KeyError(
+            f"there is no grammar called {name!r}; there are: {', '.join(sorted(files))}"
+        )
     return files[name]
