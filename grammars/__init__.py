@@ -60,7 +60,7 @@ def load(name: str, **options: Any) -> Grammar:
             if file.name.endswith(".lark")
         }
         options["resources"] = {**others, **(options.get("resources") or {})}
-    return compile(read(name), syntax=kind, **options)
+    return compile(read(name), syntax=kind, **options)  # type: ignore[arg-type]
 
 
 def _files() -> dict[str, Traversable]:

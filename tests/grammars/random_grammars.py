@@ -1,4 +1,4 @@
-"""Random Lark grammars with every construct: recursion left, right, hidden and mutual, empty rules."""
+"""Random Lark grammars: recursion left, right, hidden and mutual, empty rules, templates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDERED = [
     "/a(?=b)bc?|ac/",
     "/(?!b)[abc]+/",
 ]
-# Lark writes optional parts and counts out; its Earley parser is slow where many rules are ambiguous.
+# Lark writes optional parts and counts out; its parser is slow where many rules are ambiguous.
 _MOST_RULES = 24
 
 

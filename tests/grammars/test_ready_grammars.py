@@ -273,9 +273,11 @@ def test_a_table_has_the_same_cells_in_every_row(load: Callable) -> None:
             [
                 "SELECT 1",
                 "select a, b.c AS d from t as x left join u on x.i = u.i where a > 3 "
-                "and not (b is null or c in (1, 2)) group by a having count(*) > 1 order by a desc limit 5",
+                "and not (b is null or c in (1, 2)) group by a having count(*) > 1 "
+                "order by a desc limit 5",
                 "WITH w AS (SELECT 1) SELECT * FROM w UNION ALL SELECT 2 LIMIT 3 OFFSET 1",
-                "SELECT CASE WHEN a = 'x''y' THEN 1 ELSE -2 END FROM (SELECT 1) WHERE EXISTS (SELECT 2)",
+                "SELECT CASE WHEN a = 'x''y' THEN 1 ELSE -2 END FROM (SELECT 1) "
+                "WHERE EXISTS (SELECT 2)",
             ],
             [
                 "",

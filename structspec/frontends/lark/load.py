@@ -87,7 +87,7 @@ def load(text: str, resources: Mapping[str, Any] | None = None) -> Loaded:
     except RecursionError as error:
         raise BudgetExceeded("nesting of a Lark grammar", 1000) from error
     except UnexpectedInput as error:
-        raise _at(stripped, error.pos_in_stream, _said(error)) from error
+        raise _at(stripped, error.pos_in_stream or 0, _said(error)) from error
     except GrammarError as error:
         inner = error.__context__
         message = str(error).split("\n\n")[0]

@@ -52,8 +52,9 @@ def lower_lark(
 ) -> tuple[ir.GrammarIR, Report]:
     """Lower a grammar; the report has one entry per rule and terminal of the file.
 
-    options: for `%json`; `resources` also holds grammars to import from, by path; `on_unsupported="widen"` also judges terminals whose assertions look past
-        their ends by their own text.
+    options: for `%json`; `resources` also holds grammars to import from, by path;
+        `on_unsupported="widen"` also judges terminals whose assertions look past their ends by
+        their own text.
 
     Raises `SchemaError` for mistakes and `UnsupportedFeature` for what cannot be exact, both with
     line, column and a caret; `BudgetExceeded`; `MissingExtra` without lark.
