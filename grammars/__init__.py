@@ -60,7 +60,7 @@ def load(name: str, **options: Any) -> Grammar:
             if file.name.endswith(".lark")
         }
         options["resources"] = {**others, **(options.get("resources") or {})}
-    return compile(read(name), syntax=kind, **options)
+    return compile(read(name), syntax=kind, **options)  # type: ignore[arg-type]
 
 
 def _files() -> dict[str, Traversable]:
@@ -75,5 +75,7 @@ def _files() -> dict[str, Traversable]:
 def _file(name: str) -> Traversable:
     files = _files()
     if name not in files:
-        raise KeyError(f"there is no grammar called {name!r}; there are: {', '.join(sorted(files))}")
+        raise KeyError(
+            f"there is no grammar called {name!r}; there are: {', '.join(sorted(files))}"
+        )
     return files[name]

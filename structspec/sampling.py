@@ -38,6 +38,7 @@ from structspec.grammar import Grammar
 
 __all__ = ["sample", "samples"]
 
+
 def sample(
     grammar: Grammar, count: int = 1, *, seed: int | None = None, max_bytes: int = 200
 ) -> list[bytes]:
@@ -50,9 +51,7 @@ def sample(
     return [next(walks) for _ in range(count)]
 
 
-def samples(
-    grammar: Grammar, *, seed: int | None = None, max_bytes: int = 200
-) -> Iterator[bytes]:
+def samples(grammar: Grammar, *, seed: int | None = None, max_bytes: int = 200) -> Iterator[bytes]:
     """Random texts without end; see `sample`."""
     rng = random.Random(seed)
     automaton = _without_specials(grammar)

@@ -11,7 +11,9 @@ from structspec.errors import PromptError, SchemaError
 _SYNTAXES = {".lark": "lark", ".gbnf": "gbnf", ".regex": "regex"}
 
 
-def syntax_options(path: Path, start: str | None = None, dialect: str | None = None) -> dict[str, Any]:
+def syntax_options(
+    path: Path, start: str | None = None, dialect: str | None = None
+) -> dict[str, Any]:
     """What `structspec.compile` has to know of a file by its name: the syntax, and for Lark
     grammars the files beside it, which it may import from.
     """

@@ -39,7 +39,8 @@ def sample(
 
     options: dict[str, Any] = syntax_options(source, start, dialect)
     text = read_source(source, options["syntax"])
-    compiled = grammars.compile(text, whitespace=whitespace, spelling=spelling, **options)
+    options.update(whitespace=whitespace, spelling=spelling)
+    compiled = grammars.compile(text, **options)
     for found in draw(compiled, count, seed=seed, max_bytes=max_bytes):
         # A grammar over bytes may hold texts that are no UTF-8.
         shown = found.decode("utf-8", "backslashreplace")

@@ -4,13 +4,16 @@ import json
 
 import pytest
 
+pytest.importorskip("lark", reason="the extra 'grammars' is not installed: pip install lark")
+
 import structspec
 from structspec import grammars
 
 
 @pytest.mark.parametrize("name", grammars.names())
 def test_every_grammar_compiles(name):
-    assert structspec.compile(grammars.read(name)).report is not None
+    grammar = grammars.load(name)
+    assert grammar.syntax == grammars.syntax(name) and not grammar.is_empty
 
 
 def test_json_accepts_any_value_and_only_json():

@@ -24,18 +24,26 @@ def compile_gbnf(text: str, **options: object) -> structspec.Grammar:
         ('root ::= "a" | [b-d] # x\n  # y\nother ::= "z"', ["a", "b", "d"], ["e", "z", ""]),
         ('root ::=\n  "a" |\n  "b"\n', ["a", "b"], ["ab"]),
         ('root ::= (\n "a"\n # c\n "b" )+\n', ["ab", "abab"], ["a"]),
-        ('root ::= [^a-c\\]]{2}', ["de", "é\n"], ["ad", "]d", "d"]),
-        ('root ::= [a\\-z-]', ["a", "-", "z"], ["b"]),
+        ("root ::= [^a-c\\]]{2}", ["de", "é\n"], ["ad", "]d", "d"]),
+        ("root ::= [a\\-z-]", ["a", "-", "z"], ["b"]),
         ('root ::= [^^]"^"[]^]'.replace("[]^]", "[\\]^]"), ["a^]", "b^^"], ["^^]"]),
-        ('root ::= .{1,2}', ["\n", "😀a"], ["", "abc"]),
-        (r'root ::= "\x41\u00e9\U0001F600\t\r\n\\\"\[\]\-"', ["Aé😀\t\r\n\\\"[]-"], ["A"]),
-        ('root ::= "ab"* "c"{0} x-1_y{2,} \nx-1_y ::= "d"{,2} "e"', ["abee", "dede", "ddee"], ["e"]),
+        ("root ::= .{1,2}", ["\n", "😀a"], ["", "abc"]),
+        (r'root ::= "\x41\u00e9\U0001F600\t\r\n\\\"\[\]\-"', ['Aé😀\t\r\n\\"[]-'], ["A"]),
+        (
+            'root ::= "ab"* "c"{0} x-1_y{2,} \nx-1_y ::= "d"{,2} "e"',
+            ["abee", "dede", "ddee"],
+            ["e"],
+        ),
         ('root ::= "" | "a" root?', ["", "a", "aaa"], ["b"]),
         ('root::="a"\r\nb::="c"\r\n', ["a"], ["c"]),
         ('root ::= "a" | root "b" | root root "c"', ["a", "ab", "aac", "abac"], ["", "b", "ac"]),
-        ('root ::= e "x"\ne ::= n root | "y" | ""\nn ::= m*\nm ::= n', ["x", "yx", "xx", "yxx"], ["", "y"]),
+        (
+            'root ::= e "x"\ne ::= n root | "y" | ""\nn ::= m*\nm ::= n',
+            ["x", "yx", "xx", "yxx"],
+            ["", "y"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_every_construct_of_the_notation_has_its_meaning(
     text: str, valid: list[str], invalid: list[str]
 ) -> None:
@@ -65,27 +73,27 @@ def test_tokens_are_special_tokens_and_no_text() -> None:
         ("root ::= a\na ::= b\nb ::= a", 1, 1, "no text completes"),
         ("root ::= []", 1, 1, "no text completes"),
         (r'root ::= "\q"', 1, 11, r"unknown escape \q"),
-        (r'root ::= [\d]', 1, 11, r"unknown escape \d"),
+        (r"root ::= [\d]", 1, 11, r"unknown escape \d"),
         (r'root ::= "\x4"', 1, 11, "hexadecimal"),
         (r'root ::= "\ud800"', 1, 11, "no"),
         (r'root ::= "\U00110000"', 1, 11, "not a character"),
         ('root ::= "a', 1, 10, "never closed"),
-        ('root ::= [a', 1, 10, "never closed"),
+        ("root ::= [a", 1, 10, "never closed"),
         ('root ::= ("a"\n', 1, 10, "never closed"),
         ('root ::= "a")', 1, 13, "fits nothing"),
-        ('root ::= *', 1, 10, "nothing to repeat"),
+        ("root ::= *", 1, 10, "nothing to repeat"),
         ('root ::= "a" | {2}', 1, 16, "nothing to repeat"),
         ('root ::= "a"{3,2}', 1, 13, "out of order"),
         ('root ::= "a"{x}', 1, 13, "a count is"),
         ('root ::= "a"{1 2}', 1, 13, "a count is"),
-        ('root ::= [z-a]', 1, 11, "out of order"),
+        ("root ::= [z-a]", 1, 11, "out of order"),
         ('root ::= "a"\nroot ::= "b"', 2, 1, "already defined in line 1"),
         ('root = "a"', 1, 6, "expected '::='"),
         ('root ::= "a"\n\n  "b"', 3, 3, "expected a rule"),
-        ('root ::= <>', 1, 10, "a token is written"),
+        ("root ::= <>", 1, 10, "a token is written"),
         ('root ::= "a" ::= "b"', 1, 14, "fits nothing"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_an_error_with_line_column_and_a_caret(
     text: str, line: int, column: int, said: str
 ) -> None:
@@ -100,10 +108,12 @@ def test_a_mistake_is_an_error_with_line_column_and_a_caret(
 @pytest.mark.parametrize(
     ("text", "keyword"),
     [
-        ('root ::= "a"{999999999}', "repetition"), ("root ::= !<a>", "!<a>"),
-        ("root ::= !<a>{3}", "!<a>"), ("root ::= " + "(" * 300 + '"a"' + ")" * 300, "("),
+        ('root ::= "a"{999999999}', "repetition"),
+        ("root ::= !<a>", "!<a>"),
+        ("root ::= !<a>{3}", "!<a>"),
+        ("root ::= " + "(" * 300 + '"a"' + ")" * 300, "("),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_exact_is_refused_by_name_and_place(text: str, keyword: str) -> None:
     with pytest.raises(UnsupportedFeature) as caught:
         compile_gbnf(text)

@@ -18,9 +18,7 @@ class Recogniser:
 
     def __init__(self, grammar: str, start: str = "start") -> None:
         parser = Lark(grammar, parser="earley", lexer="dynamic_complete", start=start)
-        self.terminals = {
-            t.name: re.compile(t.pattern.to_regexp()) for t in parser.terminals
-        }
+        self.terminals = {t.name: re.compile(t.pattern.to_regexp()) for t in parser.terminals}
         self.ignore = list(parser.ignore_tokens)
         self.rules: dict[str, list[list[tuple[bool, str]]]] = {}
         for rule in parser.rules:

@@ -42,7 +42,9 @@ def load() -> Callable[..., structspec.Grammar]:
     return loaded
 
 
-def texts(grammar: structspec.Grammar, count: int = 120, seed: int = 1, size: int = 60) -> list[str]:
+def texts(
+    grammar: structspec.Grammar, count: int = 120, seed: int = 1, size: int = 60
+) -> list[str]:
     return [text.decode() for text in sample(grammar, count, seed=seed, max_bytes=size)]
 
 
@@ -73,7 +75,9 @@ def sql_parses(text: str) -> bool:
     try:
         connection.execute(f"EXPLAIN {text}")
     except (sqlite3.Error, sqlite3.Warning) as error:
-        return not re.search("syntax error|unrecognized token|incomplete input|one statement", str(error))
+        return not re.search(
+            "syntax error|unrecognized token|incomplete input|one statement", str(error)
+        )
     finally:
         connection.close()
     return True
@@ -102,7 +106,7 @@ READERS: dict[str, Callable[[str], bool]] = {
     "python_literal": accepted_by(ast.literal_eval),
     "sql_select": sql_parses,
     "xml_tags": accepted_by(lambda text: ElementTree.fromstring(text.encode())),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", sorted(READERS))
@@ -129,25 +133,36 @@ def test_thousands_of_texts_are_read_by_an_independent_parser(name: str, load: C
 #: Grammars of everything that their parser takes, or of all of it up to what `known` tells.
 STRICT: dict[str, Callable[[str], bool]] = {
     # Python takes more numbers (1_0, 1e5, .5), other blanks, and comments.
-    "arithmetic": lambda text: READERS["arithmetic"](text) and not re.search(
-        r"[^-+*/%().0-9 ]|//|\.(?![0-9])|(?<![0-9])\.|\d *\(|\( *\)|\) *\(", text
+    "arithmetic": lambda text: (
+        READERS["arithmetic"](text)
+        and not re.search(r"[^-+*/%().0-9 ]|//|\.(?![0-9])|(?<![0-9])\.|\d *\(|\( *\)|\) *\(", text)
     ),
-    "iso_date": lambda text: bool(re.fullmatch(r"\d{4}-\d\d-\d\d", text)) and READERS["iso_date"](text),
+    "iso_date": lambda text: (
+        bool(re.fullmatch(r"\d{4}-\d\d-\d\d", text)) and READERS["iso_date"](text)
+    ),
     # An empty text has no record; a carriage return alone ends a record for the module.
-    "csv": lambda text: text.endswith("\n") and READERS["csv"](text)
-    # For the module, quotes may stand in a bare field.
-    and not re.search(
-        '"|\0|\r(?!\n)', re.sub(r'(^|(?<=[,\n]))"(""|[^"])*"(?=,|\r?\n)', "", text)
+    "csv": lambda text: (
+        text.endswith("\n")
+        and READERS["csv"](text)
+        # For the module, quotes may stand in a bare field.
+        and not re.search(
+            '"|\0|\r(?!\n)', re.sub(r'(^|(?<=[,\n]))"(""|[^"])*"(?=,|\r?\n)', "", text)
+        )
     ),
     "gbnf": lambda text: gbnf_syntax(text),
-    "json_lines": lambda text: (not text or text.endswith("\n")) and not re.search(
-        r"[\r\f\v]|NaN|Infinity", text
-    ) and READERS["json_lines"](text) and "" not in [line.strip() for line in text.split("\n")[:-1]],
-}  # fmt: skip
+    "json_lines": lambda text: (
+        (not text or text.endswith("\n"))
+        and not re.search(r"[\r\f\v]|NaN|Infinity", text)
+        and READERS["json_lines"](text)
+        and "" not in [line.strip() for line in text.split("\n")[:-1]]
+    ),
+}
 
 
 @pytest.mark.parametrize("name", sorted(STRICT))
-def test_mutated_texts_have_the_verdict_of_the_independent_parser(name: str, load: Callable) -> None:
+def test_mutated_texts_have_the_verdict_of_the_independent_parser(
+    name: str, load: Callable
+) -> None:
     grammar = load(name)
     rng = random.Random(4)
     inside = 0
@@ -215,8 +230,11 @@ def test_a_chess_move_is_exactly_one_of_the_notation(load: Callable) -> None:
     origins = ["", *files, *ranks, *squares]
     piece = {
         k + origin + x + square
-        for k in "KQRBN" for origin in origins for x in ("", "x") for square in squares
-    }  # fmt: skip
+        for k in "KQRBN"
+        for origin in origins
+        for x in ("", "x")
+        for square in squares
+    }
     moves = {m + c for m in pawn | piece | {"O-O", "O-O-O"} for c in ("", "+", "#")}
     accepts = load("chess_san").accepts
     rng = random.Random(6)
@@ -250,25 +268,84 @@ def test_a_table_has_the_same_cells_in_every_row(load: Callable) -> None:
 @pytest.mark.parametrize(
     ("name", "valid", "invalid"),
     [
-        ("sql_select",
-         ["SELECT 1", "select a, b.c AS d from t as x left join u on x.i = u.i where a > 3 "
-          "and not (b is null or c in (1, 2)) group by a having count(*) > 1 order by a desc limit 5",
-          "WITH w AS (SELECT 1) SELECT * FROM w UNION ALL SELECT 2 LIMIT 3 OFFSET 1",
-          "SELECT CASE WHEN a = 'x''y' THEN 1 ELSE -2 END FROM (SELECT 1) WHERE EXISTS (SELECT 2)"],
-         ["", "SELECT", "SELECT FROM t", "SELECT a FROM", "SELECT aFROM t WHERE a = 1",
-          "SELECT select FROM t", "SELECT 1;", "DELETE FROM t", "SELECT a b c", "SELECT 1 -- x"]),
-        ("xml_tags", ["<doc/>", '<doc id="a"><p>x &amp; <b>y</b></p><br/></doc>'],
-         ["<doc>", "<doc></p>", "<p/>", "<doc><p><b></p></b></doc>", "<doc>&x;</doc>", "<doc>]]></doc>"]),
-        ("python_literal", ["{1: (2,), 'a': [b'x', None]}", "{1, (2, 3)}", "-1.5e3", "()", "[1, 2,]"],
-         ["", "{[1]}", "{[1]: 2}", "(,)", "[,]", "f()", "'a", "1 2", "01"]),
-        ("python_expression", ["f(x, y=1)[0].z if a and not b else lambda q: q + 1",
-                               "[x for x in y if x is not None]", "a[1:2, ::3]", "-x ** -y"],
-         ["", "a b", "x = 1", "f(x=1, y)", "if", "not", "1.real", "a if b", "lambda", "(a for b in)"]),
+        (
+            "sql_select",
+            [
+                "SELECT 1",
+                "select a, b.c AS d from t as x left join u on x.i = u.i where a > 3 "
+                "and not (b is null or c in (1, 2)) group by a having count(*) > 1 "
+                "order by a desc limit 5",
+                "WITH w AS (SELECT 1) SELECT * FROM w UNION ALL SELECT 2 LIMIT 3 OFFSET 1",
+                "SELECT CASE WHEN a = 'x''y' THEN 1 ELSE -2 END FROM (SELECT 1) "
+                "WHERE EXISTS (SELECT 2)",
+            ],
+            [
+                "",
+                "SELECT",
+                "SELECT FROM t",
+                "SELECT a FROM",
+                "SELECT aFROM t WHERE a = 1",
+                "SELECT select FROM t",
+                "SELECT 1;",
+                "DELETE FROM t",
+                "SELECT a b c",
+                "SELECT 1 -- x",
+            ],
+        ),
+        (
+            "xml_tags",
+            ["<doc/>", '<doc id="a"><p>x &amp; <b>y</b></p><br/></doc>'],
+            [
+                "<doc>",
+                "<doc></p>",
+                "<p/>",
+                "<doc><p><b></p></b></doc>",
+                "<doc>&x;</doc>",
+                "<doc>]]></doc>",
+            ],
+        ),
+        (
+            "python_literal",
+            ["{1: (2,), 'a': [b'x', None]}", "{1, (2, 3)}", "-1.5e3", "()", "[1, 2,]"],
+            ["", "{[1]}", "{[1]: 2}", "(,)", "[,]", "f()", "'a", "1 2", "01"],
+        ),
+        (
+            "python_expression",
+            [
+                "f(x, y=1)[0].z if a and not b else lambda q: q + 1",
+                "[x for x in y if x is not None]",
+                "a[1:2, ::3]",
+                "-x ** -y",
+            ],
+            [
+                "",
+                "a b",
+                "x = 1",
+                "f(x=1, y)",
+                "if",
+                "not",
+                "1.real",
+                "a if b",
+                "lambda",
+                "(a for b in)",
+            ],
+        ),
         ("json_lines", ["", '{"a": 1}\n[]\n', "null\n"], ["\n", "1", "{}\n\n", "[1,]\n"]),
-        ("email", ["a.b+c@d-e.org"], ["a@b", "a..b@c.de", "@c.de", "a@-b.de", "a b@c.de",
-                                      "x" * 65 + "@c.de", "a@" + "b" * 64 + ".de"]),
+        (
+            "email",
+            ["a.b+c@d-e.org"],
+            [
+                "a@b",
+                "a..b@c.de",
+                "@c.de",
+                "a@-b.de",
+                "a b@c.de",
+                "x" * 65 + "@c.de",
+                "a@" + "b" * 64 + ".de",
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_texts_of_everyday_use_are_judged_rightly(
     name: str, valid: list[str], invalid: list[str], load: Callable
 ) -> None:

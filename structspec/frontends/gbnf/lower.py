@@ -34,6 +34,7 @@ from structspec.frontends.gbnf.ast import (
 from structspec.frontends.gbnf.parse import parse
 from structspec.frontends.regex.classes import SCALARS, complement, normalise
 from structspec.frontends.rules.finish import finish
+from structspec.frontends.rules.simplify import repeat
 from structspec.frontends.rules.source import Source
 from structspec.report import Entry, Report
 
@@ -119,10 +120,7 @@ class _Lowering:
                 )
             )
             return ir.Repeat(ir.Chars(SCALARS), minimum, None)
-        body = self.node(item)
-        if maximum == 0:
-            return ir.EPSILON
-        return body if (minimum, maximum) == (1, 1) else ir.Repeat(body, minimum, maximum)
+        return repeat(self.node(item), minimum, maximum)
 
 
 def _chars(ranges: tuple[tuple[int, int], ...]) -> ir.Node:

@@ -59,8 +59,8 @@ class Stripped:
     source: Source
     schemas: list[str] = field(default_factory=list)
     specials: list[str] = field(default_factory=list)
-    #: Where each schema begins in the user's text.
-    schema_places: list[int] = field(default_factory=list)
+    #: Where each schema begins in the user's text; None in imported files.
+    schema_places: list[int | None] = field(default_factory=list)
 
 
 def strip(text: str, into: Stripped | None = None) -> Stripped:
@@ -97,7 +97,7 @@ def strip(text: str, into: Stripped | None = None) -> Stripped:
             begin, position = _schema_span(source, position)
             put(f'"{JSON}{len(schemas)}"', start, position)
             schemas.append(text[begin:position])
-            places.append(begin)
+            places.append(None if into else begin)
         elif kind in ("token", "named"):
             put(f'"{SPECIAL}{len(specials)}"', start, position)
             specials.append(found[0] if kind == "token" else json.loads(found["name"]))

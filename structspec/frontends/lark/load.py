@@ -87,7 +87,7 @@ def load(text: str, resources: Mapping[str, Any] | None = None) -> Loaded:
     except RecursionError as error:
         raise BudgetExceeded("nesting of a Lark grammar", 1000) from error
     except UnexpectedInput as error:
-        raise _at(stripped, error.pos_in_stream, _said(error)) from error
+        raise _at(stripped, error.pos_in_stream or 0, _said(error)) from error
     except GrammarError as error:
         inner = error.__context__
         message = str(error).split("\n\n")[0]
@@ -129,7 +129,10 @@ def _imports(
 
 
 def _said(error: Any) -> str:
-    return str(error).split("\n")[0]
+    token = getattr(error, "token", None)
+    if token is None:
+        return str(error).split("\n")[0]
+    return f"unexpected {repr(str(token)) if str(token).strip() else 'end of the line'}"
 
 
 def _at(stripped: Stripped, offset: int, message: str) -> SchemaError:
@@ -144,7 +147,14 @@ def _plain(message: str) -> str:
 
 def _search(source: Source, message: str) -> SchemaError:
     """The error at the first place where a name that the message mentions stands."""
-    names = re.findall(r"'([^']+)'", message) + re.findall(
+    if "more than once" in message or "ecursion in terminal" in message:
+        name = re.findall(r"'([^']+)'", message)[0]
+        pattern = _DEFINITION.replace("NAME", re.escape(name))
+        places = [found.start(1) for found in re.finditer(pattern, source.text)]
+        if places:
+            return source.error(places[min("more" in message, len(places) - 1)], _plain(message))
+    names = re.findall(r"arguments used for (\w+)", message)
+    names += re.findall(r"'([^']+)'", message) + re.findall(
         r"[A-Z_][A-Z_0-9]+|\b[a-z_]\w*$", message
     )
     for name in names:

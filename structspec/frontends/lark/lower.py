@@ -21,6 +21,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
@@ -31,6 +32,7 @@ from structspec.frontends.lark.extensions import JSON, SPECIAL
 from structspec.frontends.lark.load import Loaded, load
 from structspec.frontends.lark.terminals import Terminals
 from structspec.frontends.rules.finish import finish
+from structspec.frontends.rules.simplify import repeat
 from structspec.report import Entry, Report
 
 __all__ = ["lower_lark"]
@@ -50,8 +52,9 @@ def lower_lark(
 ) -> tuple[ir.GrammarIR, Report]:
     """Lower a grammar; the report has one entry per rule and terminal of the file.
 
-    options: for `%json`; `resources` also holds grammars to import from, by path; `on_unsupported="widen"` also judges terminals whose assertions look past
-        their ends by their own text.
+    options: for `%json`; `resources` also holds grammars to import from, by path;
+        `on_unsupported="widen"` also judges terminals whose assertions look past their ends by
+        their own text.
 
     Raises `SchemaError` for mistakes and `UnsupportedFeature` for what cannot be exact, both with
     line, column and a caret; `BudgetExceeded`; `MissingExtra` without lark.
@@ -64,6 +67,12 @@ class _Lowering:
     def __init__(self, loaded: Loaded, options: SchemaOptions) -> None:
         self.loaded = loaded
         self.options = options
+        schemas = {
+            name: document
+            for name, document in (options.resources or {}).items()
+            if not name.endswith(".lark")
+        }
+        self._schema_options = replace(options, resources=schemas)
         self.terminals = Terminals(loaded, widen=options.on_unsupported == "widen")
         self.rules: dict[str, ir.Node] = {}
         self.entries: list[Entry] = []
@@ -80,7 +89,7 @@ class _Lowering:
             raise loaded.source.error(0, f"there is no rule '{start}'; {hint}")
         if loaded.ignore:
             ignored = [self._terminal(name, gap=False) for name in loaded.ignore]
-            self.rules[_IGNORED] = ir.Repeat(ir.choice(ignored), 0, None)
+            self.rules[_IGNORED] = repeat(ir.choice(ignored), 0, None)
             self._gap = ir.Rule(_IGNORED)
         self._ask(start, {})
         while self._pending:
@@ -151,13 +160,10 @@ class _Lowering:
             case "value":
                 return self._value(tree.children[0], scope)
             case "maybe":
-                return ir.Repeat(self._node(tree.children[0], scope), 0, 1)
+                return repeat(self._node(tree.children[0], scope), 0, 1)
             case "expr":
                 item = self._node(tree.children[0], scope)
-                low, high = self.terminals.bounds(tree)
-                if high == 0:
-                    return ir.EPSILON
-                return item if (low, high) == (1, 1) else ir.Repeat(item, low, high)
+                return repeat(item, *self.terminals.bounds(tree))
             case "literal" | "range" | "template_usage":
                 return self._value(tree, scope)
         raise self.loaded.source.error(self._place, f"a rule cannot contain this ({tree.data})")
@@ -242,11 +248,12 @@ class _Lowering:
         """The values of an inline schema; its rules get names of their own."""
         stripped = self.loaded.stripped
         prefix = f"%json {number + 1}: "
-        start = stripped.schema_places[number]
+        place = stripped.schema_places[number]
+        start = self._place if place is None else place
         source = self.loaded.source
         line, column = source.position(start)
         try:
-            grammar, report = lower_schema(stripped.schemas[number], self.options)
+            grammar, report = lower_schema(stripped.schemas[number], self._schema_options)
         except SchemaError as error:
             raise SchemaError(
                 f"in this schema: {error}\n{source.caret(start)}",

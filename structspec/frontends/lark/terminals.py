@@ -31,6 +31,7 @@ from structspec.frontends.lark.extensions import AND, JSON, NOT, SPECIAL
 from structspec.frontends.lark.load import Loaded
 from structspec.frontends.regex import ast, language, lower, lower_dfa, parse
 from structspec.frontends.regex.case import ignoring_case
+from structspec.frontends.regex.classes import Ranges
 from structspec.report import Entry
 
 __all__ = ["Terminals"]
@@ -250,7 +251,7 @@ class Terminals:
             raise self._error(token, "'&' and '~' stand in terminals, between or before parts")
         pattern, flags, is_string = self._pattern(token)
         if is_string:
-            ranges = [((ord(c), ord(c)),) for c in pattern]
+            ranges: list[Ranges] = [((ord(c), ord(c)),) for c in pattern]
             if "i" in flags:
                 ranges = [ignoring_case(one) for one in ranges]
             return ast.concat(ast.Chars(one) for one in ranges)

@@ -341,7 +341,7 @@ class _Engine:
         while pending:
             state, due = pending.pop()
             for target, guard in self.empty[state]:
-                run: _Run | None = (target, due)
+                run: _Run = (target, due)
                 if guard is not None:
                     behind, number, negated = guard
                     if behind:

@@ -41,8 +41,8 @@ def finish(
     if start not in productive:
         raise source.error(
             places.get(shown or start, 0),
-            f"no text completes the rule '{shown or start}': every way through it leads back into itself "
-            "or to nothing; give it an alternative that ends",
+            f"no text completes the rule '{shown or start}': every way through it leads back into "
+            "itself or to nothing; give it an alternative that ends",
         )
     used = reachable_rules(rules, start)
     rewritten = rewrite_left_recursion(
