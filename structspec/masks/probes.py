@@ -1,8 +1,8 @@
-"""Which byte classes to try to learn that all ordinary characters behave alike.
+"""Which byte classes to try to learn that all characters beyond ASCII behave alike.
 
-The result is a flat int32 list for `fill.uniform`: the number of groups, then per group the
-number of lead classes, the number of continuation bytes, the lead classes, and for every
-continuation byte its number of classes and the classes. A group is one shape of UTF-8 character.
+The result is a flat int32 list for `classify`: the number of groups, then per group the number of
+lead classes, the number of continuation bytes, the lead classes, and for every continuation byte
+its number of classes and the classes. A group is one shape of UTF-8 character.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (
 )
 
 
-def plain_probes(class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Probes for the characters from U+0020 on except the quote and the backslash.
+def other_probes(class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Probes for the characters beyond ASCII that tokens can write.
 
     class_of: uint8[256]; enabled: bool[256], the bytes that occur in tokens (others never come).
     """
@@ -32,17 +32,14 @@ def plain_probes(class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]) -> NDA
     def classes(values: range) -> list[int]:
         return sorted({int(class_of[b]) for b in values if enabled[b]})
 
-    ascii_bytes = [b for b in range(0x20, 0x80) if b not in (0x22, 0x5C) and enabled[b]]
-    groups: list[tuple[list[int], list[list[int]]]] = [
-        (sorted({int(class_of[b]) for b in ascii_bytes}), [])
-    ]
+    kept = []
     for shape in _SHAPES:
         leads, *following = [classes(range(lo, hi + 1)) for lo, hi in shape]
-        groups.append((leads, following))
-    out = []
-    kept = [(lead, more) for lead, more in groups if lead and all(more)]
-    for lead, more in kept:
-        out += [len(lead), len(more), *lead]
-        for row in more:
+        if leads and all(following):
+            kept.append((leads, following))
+    out = [len(kept)]
+    for leads, following in kept:
+        out += [len(leads), len(following), *leads]
+        for row in following:
             out += [len(row), *row]
-    return np.array([len(kept), *out], np.int32)
+    return np.array(out, np.int32)
