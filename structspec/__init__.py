@@ -23,6 +23,7 @@ from structspec.errors import (
     ModelError,
     PromptError,
     SchemaError,
+    SerializationError,
     StaleState,
     StructspecError,
     TokenBudgetError,
@@ -36,6 +37,7 @@ from structspec.limits import Limits
 
 if TYPE_CHECKING:
     from structspec.api import Result, generate, structured
+    from structspec.constraint_cache import ConstraintCache
     from structspec.decoding.warp import Sampling
     from structspec.grammar import Grammar, compile
     from structspec.masks.constraint import Constraint
@@ -48,6 +50,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BudgetExceeded",
     "Constraint",
+    "ConstraintCache",
     "DraftError",
     "Grammar",
     "Limits",
@@ -59,6 +62,7 @@ __all__ = [
     "Result",
     "Sampling",
     "SchemaError",
+    "SerializationError",
     "StaleState",
     "StructspecError",
     "TokenBudgetError",
@@ -78,6 +82,7 @@ __all__ = [
 # limits or the command line's help.
 _HOMES = {
     "Constraint": "structspec.masks.constraint",
+    "ConstraintCache": "structspec.constraint_cache",
     "Grammar": "structspec.grammar",
     "Model": "structspec.models",
     "Report": "structspec.report",

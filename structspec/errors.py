@@ -15,6 +15,7 @@
     ├── VocabularyError        a tokenizer whose bytes cannot be read, or ids out of range
     ├── ModelError             a model that cannot be loaded or that returned nonsense
     ├── DraftError             a draft that cannot be used with this target
+    ├── SerializationError     saved bytes that this release cannot read (also ValueError)
     └── MissingExtra           an optional package is not installed (also ImportError)
 
 Every message names the place (JSON pointer or position), the value and the limit where there is
@@ -32,6 +33,7 @@ __all__ = [
     "ModelError",
     "PromptError",
     "SchemaError",
+    "SerializationError",
     "StaleState",
     "StructspecError",
     "TokenBudgetError",
@@ -192,6 +194,10 @@ class ModelError(StructspecError):
 
 class DraftError(StructspecError, ValueError):
     """A draft that cannot be used with this target."""
+
+
+class SerializationError(StructspecError, ValueError):
+    """Saved bytes that are damaged, foreign, or of another release or vocabulary."""
 
 
 class MissingExtra(StructspecError, ImportError):

@@ -7,7 +7,9 @@ import typer
 from structspec import __version__
 from structspec.cli.explain import explain
 from structspec.cli.generate import generate
+from structspec.cli.profile import profile
 from structspec.cli.suite import suite
+from structspec.cli.warmup import warmup
 
 app = typer.Typer(
     name="structspec",
@@ -17,6 +19,8 @@ app = typer.Typer(
 )
 app.command()(generate)
 app.command()(explain)
+app.command()(profile)
+app.command()(warmup)
 app.add_typer(suite, name="suite")
 
 

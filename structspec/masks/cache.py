@@ -142,6 +142,10 @@ class Cache:
             self._recover(FULL)
         return place
 
+    def has_row(self, configuration: int) -> bool:
+        """Whether the row of a configuration is kept."""
+        return bool(self._knowledge.get(Known.ROW_OF)[configuration])
+
     def worst(self, configuration: int) -> int:
         """The largest cost that a token of a computed row leads to, or a bound above it."""
         return int(self._knowledge.get(Known.WORST)[configuration])

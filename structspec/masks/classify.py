@@ -1,7 +1,8 @@
 """What plain text does to a configuration: where most characters lead, and for how long (numba).
 
 For a configuration c, `TARGET[c]` is the configuration that the most ordinary characters lead to
-and `CONTENT[c]` the set of those characters (ASCII ones bit by bit, all others as one: `OTHER`).
+and `CONTENT[c]` the set of those characters, as in `vocab.blocks`: a group of characters beyond
+ASCII is in it if all of them lead there.
 Following targets with a set of characters that stays allowed is a *chain*; a free string is its own
 target, a bounded one has a chain as long as it has room. A subtree of the vocabulary whose
 characters are in the set, and which is no higher than the chain is long, is allowed as a whole.
@@ -19,7 +20,6 @@ from structspec.automata.memory import Count, Slot, i32, u32
 from structspec.automata.pushdown import DEAD, UNKNOWN
 from structspec.masks.expand import expand
 from structspec.masks.tables import Known
-from structspec.vocab.blocks import OTHER
 
 _CLASS_OF, _NEXT, _COUNT = int(Slot.CLASS_OF), int(Slot.NEXT), int(Slot.COUNT)
 _CONFIG_COST, _CLASSES = int(Slot.CONFIG_COST), int(Count.CLASSES)
@@ -71,54 +71,64 @@ def classify(header, known, config):  # type: ignore[no-untyped-def]
                 return t
             if t == best:
                 content[4 * config + (b >> 5)] |= np.uint32(1) << np.uint32(b & 31)
-        all_others = _others_lead_to(header, known, config, np.int64(best))
-        if all_others < 0:
-            return all_others
-        if all_others:
-            content[4 * config] |= np.uint32(1) << np.uint32(OTHER)
+        code = _add_others(header, known, config, np.int64(best))
+        if code < 0:
+            return code
     targets[config] = best
     return np.int64(best)
 
 
 @njit(cache=True)
-def _others_lead_to(header, known, config, target):  # type: ignore[no-untyped-def]
-    """1 if every character beyond ASCII leads to `target`, else 0 (PROBES: see `probes`)."""
-    probes = i32(known, _PROBES)
+def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
+    """Add to CONTENT the groups beyond ASCII that lead to `target` (PROBES: see `probes`)."""
+    probes, content = i32(known, _PROBES), u32(known, _CONTENT)
     at = 1
     for _ in range(probes[0]):
-        n_leads, n_more = probes[at], probes[at + 1]
-        leads = at + 2
+        n_leads, n_more, bit = probes[at], probes[at + 1], probes[at + 2]
+        leads = at + 3
         at = leads + n_leads
-        previous = 0
+        fits = True
+        previous = DEAD
         for k in range(n_leads):
             following = follow(header, known, config, np.int64(probes[leads + k]))
             if following < 0:
                 return following
-            if following == previous:
-                continue
-            previous = following
-            more = at
-            for _ in range(n_more):
-                if following == DEAD:
-                    return 0
-                reached = 0
-                for j in range(probes[more]):
-                    after = follow(
-                        header, known, np.int64(following), np.int64(probes[more + 1 + j])
-                    )
-                    if after < 0:
-                        return after
-                    if reached == 0:
-                        reached = after
-                    elif reached != after:
-                        return 0
-                following = reached
-                more += 1 + probes[more]
-            if following != target:
-                return 0
+            if following != previous:
+                previous = following
+                following = _through(header, known, following, np.int64(at), np.int64(n_more))
+                if following < DEAD:
+                    return following
+                fits = following == target
+            elif following == DEAD:
+                fits = False
+            if not fits:
+                break
+        if fits:
+            content[4 * config] |= np.uint32(1) << np.uint32(bit)
         for _ in range(n_more):
             at += 1 + probes[at]
-    return 1
+    return 0
+
+
+@njit(cache=True)
+def _through(header, known, config, at, bytes_left):  # type: ignore[no-untyped-def]
+    """Where all continuations of a first byte lead; `DEAD` if not to one place."""
+    probes = i32(known, _PROBES)
+    for _ in range(bytes_left):
+        if config == DEAD:
+            return config
+        reached = np.int64(UNKNOWN)
+        for j in range(probes[at]):
+            after = follow(header, known, config, np.int64(probes[at + 1 + j]))
+            if after < 0:
+                return after
+            if reached == UNKNOWN:
+                reached = after
+            elif reached != after:
+                return np.int64(DEAD)
+        config = reached
+        at += 1 + probes[at]
+    return config
 
 
 @njit(cache=True)

@@ -52,9 +52,11 @@ from structspec.masks.fill import (
     fill_states,
     forced_bytes,
     keep_row,
+    plain_mechanism,
     row_of,
 )
 from structspec.masks.probes import other_probes
+from structspec.masks.serial import pack_costs, unpack_costs
 from structspec.masks.tables import Knowledge, VocabularyTables
 from structspec.vocab import Vocabulary
 
@@ -77,6 +79,7 @@ class Constraint:
         *,
         cache: Cache | None = None,
         assume_all_bytes: bool = False,
+        saved: bytes | None = None,
     ) -> None:
         self._network = network
         self.vocab = vocab
@@ -89,7 +92,11 @@ class Constraint:
         if self._covered and not assume_all_bytes:
             terminal = (np.diff(vocab.trie.token_offset) > 0).astype(np.uint8)
             trie = TokenTrie(vocab.trie.byte.copy(), vocab.trie.skip.copy(), terminal)
-        self._costs = solve_costs(network, enabled, trie)
+        self._assumed = assume_all_bytes
+        if saved is not None:
+            self._costs = unpack_costs(saved, network, self._binding())
+        else:
+            self._costs = solve_costs(network, enabled, trie)
         if self._costs.rule[0] >= UNREACHABLE and not network.start_nullable:
             raise _unsatisfiable(network, vocab)
         self._enabled = enabled
@@ -97,6 +104,13 @@ class Constraint:
         self._cache = cache or self.new_cache()
         if not self._covered and self.distance(self.start) >= UNREACHABLE:
             raise _unsatisfiable(network, vocab)
+
+    def to_bytes(self) -> bytes:
+        """What binding found out, for `Grammar.bind(vocab, saved=...)`; versioned, no pickle."""
+        return pack_costs(self._costs, self._network, self._binding())
+
+    def _binding(self) -> str:
+        return f"{self.vocab.fingerprint}{' with all bytes' if self._assumed else ''}"
 
     # -- caches ----------------------------------------------------------------------------
 
@@ -339,6 +353,27 @@ class Constraint:
         row, worst = self._compute(config, UNLIMITED)
         cache.free_row()[:] = row
         return cache.run(keep_row, cache.header, cache.known, config, worst)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the compiled constraint and of what its cache has learnt, reserved bytes."""
+        network = sum(a.nbytes for a in vars(self._network).values() if isinstance(a, np.ndarray))
+        return network + self._cache.n_bytes
+
+    def mechanism(self, state: int, *, computed: bool = True) -> str:
+        """How the row of a state is made, for profiles: "cached", "bulk", "length" or "walk".
+
+        bulk: all plain tokens at once; length: those of some lengths; walk: node by node.
+        computed: False to ask about a row that may be kept already ("cached").
+        """
+        with self._cache.lock:
+            config = 0 if state == END else self._cache.configuration(state)
+            if state == END or (not computed and self._cache.has_row(config)):
+                return "cached"
+            code = self._cache.run(
+                plain_mechanism, self._cache.header, self._cache.known, self._cache.words, config
+            )
+        return ("walk", "length", "bulk")[code]
 
     def allowed(self, state: int, left: int | None = None) -> NDArray[np.int64]:
         """The allowed token ids, ascending."""

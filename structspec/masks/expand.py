@@ -2,6 +2,8 @@
 
 A walk of the vocabulary asks a configuration for almost every byte class, and most classes lead to
 the same place by the same edges: a string's closing and interning is then done once, not per class.
+Different configurations often take edges to the same state with the same frames (all beginnings of
+declared keys to "some other key"): a small table remembers what came of those.
 
 Sibling: `automata.pushdown.step`, which answers for a single class.
 """
@@ -13,7 +15,7 @@ from numba import njit
 from structspec.automata.memory import OVERFLOW, Count, Slot, i32
 from structspec.automata.pushdown import DEAD, UNKNOWN, _close
 from structspec.masks.linking import address, header_at, linked
-from structspec.masks.tables import Known
+from structspec.masks.tables import MEMO_MASK, Known
 
 _NEXT, _COUNT = int(Slot.NEXT), int(Slot.COUNT)
 _CLASSES, _STEPS = int(Count.CLASSES), int(Count.STEPS)
@@ -21,7 +23,7 @@ _CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
 _EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
 _EDGE_TARGET = int(Slot.EDGE_TARGET)
 _QUEUE_STATE, _QUEUE_SET = int(Slot.QUEUE_STATE), int(Slot.QUEUE_SET)
-_CURSORS, _SEEN = int(Known.CURSORS), int(Known.SEEN)
+_CURSORS, _SEEN, _MEMO = int(Known.CURSORS), int(Known.SEEN), int(Known.MEMO)
 
 #: Result: CURSORS is too short for a configuration (its number of pairs is the second counter).
 WIDE = -3
@@ -36,7 +38,7 @@ def expand_at(header_address, known_address, config):  # type: ignore[no-untyped
     edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
     edge_target = i32(header, _EDGE_TARGET)
     queue_state, queue_set = i32(header, _QUEUE_STATE), i32(header, _QUEUE_SET)
-    cursors, seen = i32(known, _CURSORS), i32(known, _SEEN)
+    cursors, seen, memo = i32(known, _CURSORS), i32(known, _SEEN), i32(known, _MEMO)
     classes = count[_CLASSES]
     base = config * classes
     lo, pairs = start[config], (start[config + 1] - start[config]) >> 1
@@ -72,10 +74,17 @@ def expand_at(header_address, known_address, config):  # type: ignore[no-untyped
                 result = table[base + seen[2 * s]]
                 break
         if result == UNKNOWN:
-            count[_STEPS] += 1
-            result = _close(header, n)
-            if result < 0:
-                return result
+            state, frames = queue_state[0], queue_set[0]
+            place = 3 * ((state * 31 + frames * 1000003) & MEMO_MASK)
+            if n == 1 and memo[place] == state and memo[place + 1] == frames:
+                result = memo[place + 2]
+            else:
+                count[_STEPS] += 1
+                result = _close(header, n)
+                if result < 0:
+                    return result
+                if n == 1:
+                    memo[place], memo[place + 1], memo[place + 2] = state, frames, result
             seen[2 * n_seen] = c
             seen[2 * n_seen + 1] = h
             n_seen += 1

@@ -27,8 +27,8 @@ from structspec.masks.walk import (
     ADD_WHOLE,
     NOT_COVERED,
     TAKE_OUT,
-    alive_share,
     covers,
+    mostly_alive,
     walk,
 )
 
@@ -104,7 +104,7 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
     else:
         worst = _plain_row(header, known, words, config, limit, row)
         if worst == NOT_COVERED:
-            most = alive_share(header, known, words, _WALK, config)
+            most = mostly_alive(header, known, words, _WALK, config)
             if most < 0:
                 return most
             if most:
@@ -158,6 +158,26 @@ def _plain_row(header, known, words, config, limit, row):  # type: ignore[no-unt
     for w in range(len(row)):
         row[w] = upto[at + w]
     return worst
+
+
+@njit(cache=True)
+def plain_mechanism(header, known, words, config):  # type: ignore[no-untyped-def]
+    """How `_plain_row` decides: 2 all plain tokens, 1 up to a length, 0 by a walk; or a code."""
+    tally = i32(known, _TALLY)
+    if not tally[_BULK]:
+        return 0
+    if len(i32(known, _ROW_OF)) < len(i32(header, _CONFIG_START)):
+        return SHORT
+    worst = covers(header, known, words, _WALK, config, np.int64(0), UNLIMITED)
+    if worst >= 0:
+        return 2
+    if worst != NOT_COVERED:
+        return worst
+    scratch = np.zeros(tally[_WORDS], np.uint32)
+    worst = _plain_row(header, known, words, config, UNLIMITED, scratch)
+    if worst == NOT_COVERED:
+        return 0
+    return worst if worst < 0 else 1
 
 
 @njit(cache=True)

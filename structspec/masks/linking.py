@@ -13,8 +13,11 @@ Example: `expand` is defined with `@linked("structspec_expand", 3)` and called a
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from llvmlite import binding
@@ -46,6 +49,11 @@ def load() -> int:
     if not _waiting:
         return 0
     with _lock:
+        if _waiting and not _on_disk(_waiting[0][1]):
+            logging.getLogger("structspec").warning(
+                "compiling structspec's kernels for this machine; this happens once and may take "
+                "a minute ('structspec warmup' does it ahead of time)"
+            )
         count = 0
         while _waiting:
             symbol, function, signature = _waiting[0]
@@ -55,6 +63,17 @@ def load() -> int:
             _waiting.pop(0)
             count += 1
         return count
+
+
+def _on_disk(function: Callable[..., Any]) -> bool:
+    """Whether numba's cache seems to hold a function."""
+    code = function.__code__
+    path = Path(code.co_filename)
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    pattern = f"{path.stem}.{function.__qualname__}-*.nbi"
+    if folder:
+        return any(Path(folder).rglob(pattern))
+    return any((path.parent / "__pycache__").glob(pattern))
 
 
 @intrinsic

@@ -60,6 +60,7 @@ class Known(IntEnum):
     SEEN = 13
     COUNT = 14
     CLASS_BYTE = 15
+    MEMO = 16  # triples of state, frame set and the configuration they close to (`expand`)
 
 
 class Tally(IntEnum):
@@ -81,6 +82,8 @@ _BY_CONFIGURATION = (
     (Known.DEAREST, 1),
 )
 _FIRST_ROWS = 16
+#: Entries of MEMO, minus one.
+MEMO_MASK = 1023
 
 
 class Header:
@@ -181,6 +184,7 @@ class Knowledge(Header):
         self.put(Known.CLASS_BYTE, class_byte)
         self.put(Known.CURSORS, np.zeros(64, np.int32))
         self.put(Known.SEEN, np.zeros(2 * classes, np.int32))
+        self.put(Known.MEMO, np.full(3 * (MEMO_MASK + 1), -1, np.int32))
         count = np.zeros(len(Tally), np.int32)
         count[Tally.WORDS] = words
         count[Tally.BULK] = int(bulk)

@@ -7,8 +7,9 @@ Invariants
 - node 0 is the root; the children of node n are `first[n] .. last[n] − 1`, sorted by byte;
 - `ids[low[n] : high[n]]` are all tokens of the subtree of n, those that end at n first: `own[n]`;
 - with summaries (only for tries of well-formed UTF-8): `height[n]` is the most characters that a
-  token has below n, and `content[4n : 4n + 4]` a set of 128 bits, the ASCII characters that occur
-  below n and `OTHER` for all characters beyond ASCII. A node inside of a character has all bits.
+  token completes below n, and `content[4n : 4n + 4]` a set of 128 bits, the ASCII characters that
+  occur below n and for characters beyond ASCII the bit of their first byte, `LEAD_BIT`. A node
+  inside of a character also has the bits `MID` and that of its character.
 
 Cost: one linear pass over a `Trie` (numba), 38 bytes a node with summaries.
 Sibling: `trie.Trie`, the depth-first form it is made from, smaller and easier to search.
@@ -32,10 +33,30 @@ from numba import njit
 
 from structspec.vocab.trie import Trie
 
-__all__ = ["OTHER", "Blocks"]
+__all__ = ["LEAD_GROUPS", "MID", "Blocks", "lead_bits"]
 
-OTHER: Final = 1
-"""The bit for characters beyond ASCII (U+0001 never stands in plain text)."""
+LEAD_GROUPS: Final = (
+    (0xC2, 0xC2), (0xC3, 0xC3), (0xC4, 0xDF), (0xE0, 0xE0), (0xE1, 0xE1), (0xE2, 0xE2),
+    (0xE3, 0xE3), (0xE4, 0xE9), (0xEA, 0xEC), (0xED, 0xED), (0xEE, 0xEE), (0xEF, 0xEF),
+    (0xF0, 0xF0), (0xF1, 0xF3), (0xF4, 0xF4),
+)  # fmt: skip
+"""First bytes of characters that share a bit: blocks that patterns tell apart (white space beyond
+ASCII, for one) stand alone."""
+
+MID: Final = 2
+"""The bit of nodes inside of a character. It and those of `LEAD_GROUPS` are control characters,
+which never stand in plain text."""
+
+_FIRST_LEAD = MID + 1
+
+
+def lead_bits() -> npt.NDArray[np.uint8]:
+    """The bit of every byte: its own for ASCII, that of its group for first bytes, else 0."""
+    bits = np.zeros(256, np.uint8)
+    bits[:128] = range(128)
+    for group, (low, high) in enumerate(LEAD_GROUPS):
+        bits[low : high + 1] = _FIRST_LEAD + group
+    return bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +84,11 @@ class Blocks:
     def build(cls, trie: Trie, *, summaries: bool = False) -> Blocks:
         """Lay out a trie. `summaries` needs tokens that are well-formed UTF-8."""
         arrays = _lay_out(
-            trie.byte.copy(), trie.skip.copy(), trie.token_offset.copy(), int(summaries)
+            trie.byte.copy(),
+            trie.skip.copy(),
+            trie.token_offset.copy(),
+            int(summaries),
+            lead_bits(),
         )
         byte, first, last, low, own, high, height, content = arrays
         for array in arrays:
@@ -74,7 +99,7 @@ class Blocks:
 
 
 @njit(cache=True)
-def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: int) -> Any:
+def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: int, bits: Any) -> Any:
     n = len(old_byte)
     place = np.zeros(n, np.int32)
     byte = np.zeros(n, np.uint8)
@@ -121,13 +146,15 @@ def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: int) -> Any:
                 c = place[child]
                 whole = missing[child] == 0
                 height[p] = max(height[p], height[c] + (1 if whole else 0))
-                bit = old_byte[child] if old_byte[child] < 0x80 else OTHER
-                content[4 * p + (bit >> 5)] |= np.uint32(1) << np.uint32(bit & 31)
-                for w in range(4):
+                bit = bits[old_byte[child]]
+                if missing[o] == 0:
+                    content[4 * p + (bit >> 5)] |= np.uint32(1) << np.uint32(bit & 31)
+                content[4 * p] |= content[4 * c] & ~(np.uint32(1) << np.uint32(MID))
+                for w in range(1, 4):
                     content[4 * p + w] |= content[4 * c + w]
+                if missing[child] and not missing[o]:  # done with it: add what it lies in
+                    content[4 * c + (bit >> 5)] |= np.uint32(1) << np.uint32(bit & 31)
                 child = skip[child]
-        for o in range(n):
             if missing[o]:
-                for w in range(4):
-                    content[4 * place[o] + w] = np.uint32(0xFFFFFFFF)
+                content[4 * p] |= np.uint32(1) << np.uint32(MID)
     return byte, first, last, low, own, high, height, content
