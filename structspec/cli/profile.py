@@ -40,7 +40,7 @@ def profile(
         _print(phases, rows)
     if error is not None:
         typer.echo(f"the text does not fit: {error}")
-        raise typer.Exit(1)
+        raise SystemExit(1)
 
 
 def measure(

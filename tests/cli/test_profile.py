@@ -24,7 +24,7 @@ def files(tmp_path: Path) -> tuple[str, Path]:
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "array", "items": {"type": "string", "maxLength": 3}}')
     text = tmp_path / "text.json"
-    text.write_text('["ab", "ab"]\n')
+    text.write_text('["ab", "ab", "ab"]\n')
     return str(schema), text
 
 
@@ -35,11 +35,11 @@ def test_profile_shows_a_row_per_state(
     code, out = run(capsys, "profile", schema, "--text", str(text), "--json")
     report = json.loads(out)
     states = report["states"]
-    assert code == 0 and len(states) == len('["ab", "ab"]') + 1
+    assert code == 0 and len(states) == len('["ab", "ab", "ab"]') + 1
     assert set(report["milliseconds"]) == {"compile", "bind"}
     assert states[0]["allowed"] == 5  # the bracket and four blanks
     assert all(row["cold_us"] > 0 and row["warm_us"] > 0 for row in states)
-    # The second string is the first one's twin, so its rows are known.
+    # The third string is the second one's twin, so its rows are known.
     assert [row["how"] for row in states].count("cached") >= 2
     code, out = run(capsys, "profile", schema, "--text", str(text))
     assert code == 0 and "cold" in out and "cached" in out
