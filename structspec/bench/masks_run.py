@@ -61,7 +61,9 @@ def run_engine(
         try:
             ready = worker.read(_START_LIMIT)
             if ready is None or "ready" not in ready:
-                raise StructspecError(f"the engine '{engine}' does not start: {worker.last_words()}")
+                raise StructspecError(
+                    f"the engine '{engine}' does not start: {worker.last_words()}"
+                )
             run.version, run.setup_seconds = ready["ready"], ready["seconds"]
             run.setup_memory = max(run.setup_memory, ready["memory"])
             while done < len(ids):

@@ -12,7 +12,9 @@ What engines print goes to standard error. The parent (`masks`) ends a worker th
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
+import itertools
 import json
 import os
 import resource
@@ -91,7 +93,9 @@ def _walk(
             fill()
             fits = take(token)
             times.append(clock() - before - spent)
-            masked = fits if not driver.exact_rows else bool((int(row[token >> 5]) >> (token & 31)) & 1)
+            masked = (
+                fits if not driver.exact_rows else bool((int(row[token >> 5]) >> (token & 31)) & 1)
+            )
             if not fits or not masked:
                 if fits != masked:
                     return f"inconsistent: mask {masked}, token {fits}", times[1:]
@@ -104,15 +108,13 @@ def _walk(
 def _overhead(clock: Callable[[], int]) -> int:
     """The median time of reading the clock twice."""
     ticks = [clock() for _ in range(201)]
-    return sorted(b - a for a, b in zip(ticks, ticks[1:], strict=False))[100]
+    return sorted(b - a for a, b in itertools.pairwise(ticks))[100]
 
 
 def _forget_peak() -> int:
     """Start the peak of the resident memory anew where the system can; returns what is held."""
-    try:
+    with contextlib.suppress(OSError):  # the peak then includes reading the vocabulary
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass  # the peak then includes reading the vocabulary
     return _peak()
 
 

@@ -7,9 +7,11 @@ import typer
 from structspec import __version__
 from structspec.cli.explain import explain
 from structspec.cli.generate import generate
+from structspec.cli.profile import profile
 from structspec.cli.sample import sample
 from structspec.cli.suite import suite
 from structspec.cli.train_draft import train_draft
+from structspec.cli.warmup import warmup
 
 app = typer.Typer(
     name="structspec",
@@ -19,8 +21,10 @@ app = typer.Typer(
 )
 app.command()(generate)
 app.command()(explain)
-app.command()(train_draft)
+app.command()(profile)
 app.command()(sample)
+app.command()(train_draft)
+app.command()(warmup)
 app.add_typer(suite, name="suite")
 
 

@@ -5,14 +5,16 @@ cache that made them. Rows are interned by content. When rows pass the memory bu
 dropped and rebuilt on demand; configurations go only at `compact`, which renumbers and makes
 older numbers *stale* (they raise `StaleState`, they never mean something else).
 
-Thread safety: whoever turns a state number into a configuration and uses it holds `lock` for both,
-since `compact` may come in between. The lock is the automaton's, and stays when `compact` replaces
-the automaton.
+Thread safety: `lock` guards the tables; whoever turns a state number into a configuration and uses
+it holds the lock for both, since `compact` may come in between. It is the automaton's lock, and
+stays when `compact` replaces the automaton. Only `rows` is read without it: a dictionary from
+state numbers, which carry their epoch, to rows that are never written again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,10 @@ from structspec.automata.memory import Count, Slot
 from structspec.automata.tables import Network
 from structspec.errors import StaleState
 from structspec.limits import Limits
+from structspec.masks.expand import WIDE
+from structspec.masks.fill import FULL, SHORT, STALE
+from structspec.masks.linking import load
+from structspec.masks.tables import Knowledge, Known, VocabularyTables
 
 #: Low bits of a state number hold the configuration, the others the epoch.
 EPOCH_SHIFT = 32
@@ -35,20 +41,39 @@ Row = NDArray[np.uint32]
 
 
 class Cache:
-    """The default cache of a constraint, or one made by `Constraint.new_cache`."""
+    """The default cache of a constraint, or one made by `Constraint.new_cache`.
 
-    def __init__(self, network: Network, costs: Costs, limits: Limits, row_words: int) -> None:
+    `know` makes the memory of the mask kernels, `words` is the vocabulary's.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        costs: Costs,
+        limits: Limits,
+        words: VocabularyTables,
+        know: Callable[[], Knowledge],
+    ) -> None:
+        load()
         self._network = network
         self._costs = costs
         self._limits = limits
-        self._row_words = row_words
+        self._know = know
+        self._words = words
         self.epoch = 0
-        self.automaton = Automaton(network, costs, limits)
-        self.lock = self.automaton.lock
-        self.rows: dict[int, tuple[Row, int]] = {}
+        self.words = words.header
+        self.rows: dict[int, Row] = {}
         #: Exact token distances of configurations, for vocabularies that lack single bytes.
         self.distances: dict[int, int] = {}
-        self._by_content: dict[bytes, Row] = {}
+        self._begin(Automaton(network, costs, limits))
+        self.lock = self.automaton.lock
+
+    def _begin(self, automaton: Automaton) -> None:
+        self.automaton = automaton
+        self.header = automaton.memory.header
+        self._knowledge = self._know()
+        self.known = self._knowledge.header
+        self._fit()
 
     def belongs_to(self, network: Network, costs: Costs) -> bool:
         """Whether the cache was made for this network and these costs."""
@@ -58,6 +83,16 @@ class Cache:
     def start(self) -> int:
         """The start state."""
         return self.state(self.automaton.start)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes reserved for configurations, transitions and rows (untouched pages cost none)."""
+        return self.automaton.memory.n_bytes + self._knowledge.n_bytes
+
+    @property
+    def n_rows(self) -> int:
+        """How many different rows are kept."""
+        return self._knowledge.n_rows
 
     def state(self, configuration: int) -> int:
         """The public number of a configuration."""
@@ -72,17 +107,57 @@ class Cache:
             raise StaleState(state)
         return configuration
 
-    def remember(self, configuration: int, row: Row, worst: int) -> Row:
-        """Keep a mask row; equal rows are stored once. Returns the read-only row."""
-        if (len(self._by_content) + 1) * self._row_words * 4 > self._limits.memory // 4:
-            self._by_content.clear()
-            self.rows.clear()
-        key = row.tobytes()
-        kept = self._by_content.get(key)
-        if kept is None:
-            kept = self._by_content[key] = np.frombuffer(key, np.uint32)
-        self.rows[configuration] = (kept, worst)
-        return kept
+    def run(self, kernel: Callable[..., Any], *arguments: Any) -> int:
+        """Call a kernel, make room and repeat as often as needed; hold `lock`.
+
+        Returns what the kernel does; negative only if the state is stale or a token is rejected.
+        """
+        while True:
+            result = int(kernel(*arguments))
+            if result >= 0 or result <= STALE:
+                return result
+            self._recover(result)
+
+    def _recover(self, code: int) -> None:
+        if code == WIDE:
+            cursors = self._knowledge.get(Known.CURSORS)
+            self._knowledge.put(Known.CURSORS, np.zeros(2 * cursors.size, np.int32))
+        elif code == FULL:
+            if self._knowledge.more_rows():
+                self.rows.clear()
+        elif code != SHORT:
+            self.automaton.recover(code)
+        self._fit()
+
+    def _fit(self) -> None:
+        self._knowledge.fit(self.automaton.memory.get(Slot.CONFIG_START).size)
+
+    def row(self, number: int) -> Row:
+        """A read-only view of a row of the pool; hold `lock`."""
+        return self._knowledge.row(number)
+
+    def free_row(self) -> Row:
+        """The place of the next row, made free if need be; hold `lock`."""
+        while (place := self._knowledge.free_row()) is None:
+            self._recover(FULL)
+        return place
+
+    def has_row(self, configuration: int) -> bool:
+        """Whether the row of a configuration is kept."""
+        return bool(self._knowledge.get(Known.ROW_OF)[configuration])
+
+    def worst(self, configuration: int) -> int:
+        """The largest cost that a token of a computed row leads to, or a bound above it."""
+        return int(self._knowledge.get(Known.WORST)[configuration])
+
+    @property
+    def done(self) -> int:
+        """How many rows of the running `fill_states` are finished."""
+        return self._knowledge.done
+
+    @done.setter
+    def done(self, value: int) -> None:
+        self._knowledge.done = value
 
     def compact(self, keep: Iterable[int]) -> dict[int, int]:
         """Forget everything but the states of `keep`; returns {old number: new number}.
@@ -99,9 +174,8 @@ class Cache:
             copied = _Copier(self.automaton, fresh)
             renumbered = {state: copied.configuration(c) for state, c in old.items()}
             self.epoch += 1
-            self.automaton = fresh
+            self._begin(fresh)
             self.rows.clear()
-            self._by_content.clear()
             self.distances.clear()
             return {state: self.state(c) for state, c in renumbered.items()} | ended
 

@@ -8,7 +8,9 @@ text. If every byte that occurs in some token is also a token of its own (*cover
 all byte-level and byte-fallback tokenizers), the costs of `automata.costs` decide that. Other
 vocabularies are searched token by token, state by state, which is exact but meant for small ones.
 
-Cost: a repeated mask is a dictionary look-up; a new one a walk of the trie (`fill`).
+Cost: a repeated mask is a dictionary look-up; for a new one see `fill`. Threads: everything may be
+called from several threads; calls on the same cache wait for one another, and kernels that compute
+rows release the interpreter lock, so constraints on different caches run side by side.
 
     >>> import structspec
     >>> vocab = structspec.Vocabulary([b"a", b"b", b"ab", None], eos_ids=[3])
@@ -29,20 +31,41 @@ from numpy.typing import NDArray
 from structspec.automata.automaton import DEAD, Automaton, byte_costs
 from structspec.automata.costs import solve_costs
 from structspec.automata.member_costs import UNREACHABLE
-from structspec.automata.memory import Slot
 from structspec.automata.tables import Network
-from structspec.errors import BudgetExceeded, StructspecError, TokenRejected, Unsatisfiable
+from structspec.errors import (
+    BudgetExceeded,
+    StaleState,
+    StructspecError,
+    TokenRejected,
+    Unsatisfiable,
+)
 from structspec.limits import Limits
 from structspec.masks.cache import END, Cache, Row
-from structspec.masks.fill import NONE, SEVERAL, UNLIMITED, advance_token, fill_row, only_byte
-from structspec.masks.probes import plain_probes
-from structspec.masks.tables import tables_of
+from structspec.masks.fill import (
+    NONE,
+    REJECTED,
+    SEVERAL,
+    STALE,
+    UNLIMITED,
+    advance_state,
+    compute_row,
+    fill_states,
+    forced_bytes,
+    keep_row,
+    plain_mechanism,
+    row_of,
+)
+from structspec.masks.probes import other_probes
+from structspec.masks.serial import pack_costs, unpack_costs
+from structspec.masks.tables import Knowledge, VocabularyTables
 from structspec.vocab import Vocabulary
 
 # Below this many tokens a full walk beats the bulk classes.
 _BULK_VOCABULARY = 512
 # How many states a search for a completion may visit when the vocabulary is not covered.
 _SEARCH_LIMIT = 20_000
+# `forced` stops here, in case that a grammar forces endless text.
+_MOST_FORCED = 4096
 
 
 class Constraint:
@@ -56,34 +79,35 @@ class Constraint:
         *,
         cache: Cache | None = None,
         assume_all_bytes: bool = False,
+        saved: bytes | None = None,
     ) -> None:
         self._network = network
         self.vocab = vocab
         self.limits = limits or Limits()
         self._words = -(-vocab.size // 32)
-        tables = self._tables = tables_of(vocab)
+        self._tables = tables = VocabularyTables.of(vocab)
         self._covered = assume_all_bytes or tables.covered
         enabled = np.ones(256, np.bool_) if assume_all_bytes else tables.enabled
         trie = tables.trie if self._covered and not assume_all_bytes else None
-        self._costs = solve_costs(network, enabled, trie, vocab.special)
-        self._specials = np.array(
-            [
-                (vocab.special[name], network.special_class(index))
-                for index, name in enumerate(network.specials)
-                if name in vocab.special
-            ],
-            np.int32,
-        ).reshape(-1, 2)
-        self._special_ids = frozenset(self._specials[:, 0].tolist())
+        self._assumed = assume_all_bytes
+        if saved is not None:
+            self._costs = unpack_costs(saved, network, self._binding())
+        else:
+            self._costs = solve_costs(network, enabled, trie, vocab.special)
         if self._costs.rule[0] >= UNREACHABLE and not network.start_nullable:
             raise _unsatisfiable(network, vocab)
-        self._bulk = int(vocab.size >= _BULK_VOCABULARY)
         self._enabled = enabled
-        self._eos = tables.eos
+        self._specials = dict(self._special_tokens())
         self._cache = cache or self.new_cache()
-        self._attach(self._cache.automaton)
         if not self._covered and self.distance(self.start) >= UNREACHABLE:
             raise _unsatisfiable(network, vocab)
+
+    def to_bytes(self) -> bytes:
+        """What binding found out, for `Grammar.bind(vocab, saved=...)`; versioned, no pickle."""
+        return pack_costs(self._costs, self._network, self._binding())
+
+    def _binding(self) -> str:
+        return f"{self.vocab.fingerprint}{' with all bytes' if self._assumed else ''}"
 
     # -- caches ----------------------------------------------------------------------------
 
@@ -94,7 +118,7 @@ class Constraint:
 
     def new_cache(self) -> Cache:
         """An empty cache for `with_cache`."""
-        return Cache(self._network, self._costs, self.limits, self._words)
+        return Cache(self._network, self._costs, self.limits, self._tables, self._know)
 
     def with_cache(self, cache: Cache) -> Constraint:
         """The same constraint on another cache; state numbers belong to their cache."""
@@ -105,40 +129,37 @@ class Constraint:
         twin = object.__new__(Constraint)
         twin.__dict__.update(self.__dict__)
         twin._cache = cache
-        twin._attach(cache.automaton)
         return twin
 
-    def _attach(self, automaton: Automaton) -> None:
-        """Make the vocabulary known to an automaton's kernels."""
-        memory, vocab = automaton.memory, self.vocab
-        if Slot.CLASS_BYTE in memory:
-            return
-        for first, trie in ((Slot.TRIE_BYTE, vocab.trie), (Slot.REST_BYTE, vocab.plain.rest)):
-            memory.put(Slot(first), trie.byte)
-            memory.put(Slot(first + 1), trie.skip)
-            memory.put(Slot(first + 2), trie.depth)
-            memory.put(Slot(first + 3), trie.token_offset)
-            memory.put(Slot(first + 4), trie.token_ids)
-        memory.put(Slot.STACK, np.zeros(vocab.trie.max_depth + 2, np.int32))
-        memory.put(Slot.PLAIN_UPTO, vocab.plain.upto)
-        memory.put(Slot.TOKEN_START, self._tables.token_start)
-        memory.put(Slot.TOKEN_BYTES, self._tables.token_bytes)
-        memory.put(Slot.PROBES, plain_probes(self._network.class_of, self._enabled))
-        single = np.full(self._network.n_classes, SEVERAL, np.int32)
-        for index, members in enumerate(self._network.class_bytes):
+    def _know(self) -> Knowledge:
+        """Empty memory for the mask kernels of one cache."""
+        network = self._network
+        single = np.full(network.n_classes, SEVERAL, np.int32)
+        for index, members in enumerate(network.class_bytes):
             writable = [b for b in members if self._enabled[b]]
             if len(writable) <= 1:
                 single[index] = writable[0] if writable else NONE
-        single[self._specials[:, 1]] = SEVERAL  # never the only *byte*
-        memory.put(Slot.SPECIALS, self._specials.ravel())
-        memory.put(Slot.CLASS_BYTE, single)
+        for byte_class in self._specials.values():
+            single[byte_class] = SEVERAL  # never the only *byte*
+        return Knowledge(
+            self._words,
+            self._tables.max_depth,
+            network.n_classes,
+            self.limits.memory // 4,
+            bulk=self.vocab.size >= _BULK_VOCABULARY,
+            probes=other_probes(network.class_of, self._enabled),
+            specials=self._specials.items(),
+            class_byte=single,
+        )
 
-    def _automaton(self) -> Automaton:
-        automaton = self._cache.automaton
-        if Slot.CLASS_BYTE not in automaton.memory:  # the cache was compacted
-            with self._cache.lock:
-                self._attach(automaton)
-        return automaton
+    def _special_tokens(self) -> list[tuple[int, int]]:
+        """Token ids and classes of the special tokens that the grammar names."""
+        special = self.vocab.special
+        return [
+            (special[name], self._network.special_class(index))
+            for index, name in enumerate(self._network.specials)
+            if name in special
+        ]
 
     # -- states ----------------------------------------------------------------------------
 
@@ -154,32 +175,52 @@ class Constraint:
         in an accepting state leads to a state that is complete and allows nothing more; elsewhere
         it is a special token like others, if the grammar names it.
         """
-        if state == END:
-            raise TokenRejected(token, state, (), "the text has ended")
-        with self._cache.lock:
-            return self._advance(state, token)
+        cache = self._cache
+        with cache.lock:
+            if self._covered:
+                following = advance_state(
+                    cache.header, cache.known, cache.words, state, cache.epoch, token
+                )
+                if following > 0:
+                    return following  # type: ignore[no-any-return]
+            return self._advance(state, int(token))
 
     def _advance(self, state: int, token: int) -> int:
-        automaton, vocab = self._automaton(), self.vocab
-        config = self._cache.configuration(state)
-        if token in vocab.eos_ids and automaton.accepting(config):
-            return END
-        incomplete = token in vocab.eos_ids and token not in self._special_ids
-        if incomplete:  # before the range: end tokens may lie behind the tokens
-            raise TokenRejected(token, state, self._some_allowed(state), "the text is incomplete")
-        if not 0 <= token < len(vocab.tokens) and token not in self._special_ids:
+        if state == END:
+            raise TokenRejected(token, state, (), "the text has ended")
+        cache, vocab = self._cache, self.vocab
+        named = token in self._specials
+        if token in vocab.eos_ids:  # before the range: end tokens may lie behind the tokens
+            if self.accepting(state):
+                return END
+            if not named:
+                raise TokenRejected(
+                    token, state, self._some_allowed(state), "the text is incomplete"
+                )
+        if not named and not 0 <= token < len(vocab.tokens):
             raise TokenRejected(token, state, self._some_allowed(state), "no such token")
-        following = DEAD
-        if token in self._special_ids or vocab.tokens[token]:
-            following = automaton.call(advance_token, config, token)
-        if following != DEAD and not self._covered and self._search(following) >= UNREACHABLE:
-            following = DEAD
-        if following == DEAD:
-            shown = None if token in self._special_ids else vocab.tokens[token]
+        following = self._step(state, token)
+        if following == STALE:
+            raise StaleState(state)
+        if following != REJECTED and not self._completable(following):
+            following = REJECTED
+        if following == REJECTED:
+            shown = None if named else vocab.tokens[token]
             raise TokenRejected(
                 token, state, self._some_allowed(state), repr(shown) if shown else "no text"
             )
-        return self._cache.state(following)
+        return following
+
+    def _step(self, state: int, token: int) -> int:
+        """The state after a token, or `REJECTED` or `STALE`."""
+        cache = self._cache
+        return cache.run(
+            advance_state, cache.header, cache.known, cache.words, state, cache.epoch, token
+        )
+
+    def _completable(self, state: int) -> bool:
+        """Whether this vocabulary can complete the text (covered ones always can)."""
+        return self._covered or self._search(self._cache.configuration(state)) < UNREACHABLE
 
     def advance_bytes(self, state: int, data: bytes) -> int | None:
         """The state after some bytes, or None if they do not fit.
@@ -191,7 +232,7 @@ class Constraint:
         if state == END:
             return None
         with self._cache.lock:
-            following = self._automaton().advance(self._cache.configuration(state), data)
+            following = self._cache.automaton.advance(self._cache.configuration(state), data)
             if following == DEAD or (not self._covered and self._search(following) >= UNREACHABLE):
                 return None
             return self._cache.state(following)
@@ -201,7 +242,7 @@ class Constraint:
         if state == END:
             return True
         with self._cache.lock:
-            return self._automaton().accepting(self._cache.configuration(state))
+            return self._cache.automaton.accepting(self._cache.configuration(state))
 
     def distance(self, state: int) -> int:
         """A certified bound on the tokens that complete the text.
@@ -214,7 +255,7 @@ class Constraint:
         with self._cache.lock:
             config = self._cache.configuration(state)
             if self._covered:
-                return self._automaton().cost(config)
+                return self._cache.automaton.cost(config)
             return self._search(config)
 
     def distance_is_exact(self, state: int) -> bool:
@@ -232,17 +273,12 @@ class Constraint:
     def _forced(self, state: int, primary: int) -> bytes:
         if state == END:
             return b""
-        out = bytearray()
-        with self._cache.lock:
-            automaton = self._automaton()
-            config = self._cache.configuration(state)
-            while len(out) < 4096:
-                byte = automaton.call(only_byte, config, primary)
-                if byte == 0:
-                    break
-                out.append(byte - 1)
-                config = automaton.advance(config, bytes((byte - 1,)))
-        return bytes(out)
+        cache = self._cache
+        out = np.empty(_MOST_FORCED, np.uint8)
+        with cache.lock:
+            config = cache.configuration(state)
+            length = cache.run(forced_bytes, cache.header, cache.known, config, primary, out)
+        return out[:length].tobytes()
 
     # -- masks -----------------------------------------------------------------------------
 
@@ -253,16 +289,17 @@ class Constraint:
         `left` is the number of tokens that may still be written, the next one included and the
         end token not: a token stays iff the text can then be completed within the rest.
         """
+        if left is None and (known := self._cache.rows.get(state)) is not None:
+            return known
         if state == END:
             return np.zeros(self._words, np.uint32)
         with self._cache.lock:
+            row = self._cache.rows.get(state)
+            if row is None:
+                row = self._cache.row(self._row(state))
+                self._cache.rows[state] = row
             config = self._cache.configuration(state)
-            known = self._cache.rows.get(config)
-            if known is None:
-                row, worst = self._compute(config, UNLIMITED)
-                known = self._cache.remember(config, row, worst), worst
-            row, worst = known
-            if left is None or worst <= left - 1:
+            if left is None or self._cache.worst(config) <= left - 1:
                 return row
             return self._compute(config, left - 1)[0]
 
@@ -276,8 +313,71 @@ class Constraint:
 
         out: uint32[N, ceil(V / 32)] with N ≥ len(states); `left` as in `mask`, one per state.
         """
-        for i, state in enumerate(states):
-            out[i] = self.mask(state, None if left is None else left[i])
+        cache = self._cache
+        if left is None and len(states) == 1:
+            row = cache.rows.get(states[0])
+            if row is not None:
+                out[0] = row
+                return
+        if left is not None or not self._covered or not self._fits(out, len(states)):
+            for i, state in enumerate(states):
+                out[i] = self.mask(state, None if left is None else left[i])
+            return
+        numbers = np.array(states, np.int64)
+        with cache.lock:
+            cache.done = 0
+            code = cache.run(
+                fill_states, cache.header, cache.known, cache.words, numbers, cache.epoch, out
+            )
+            if code == STALE:
+                raise StaleState(int(numbers[cache.done]))
+            if len(states) == 1 and states[0] != END:
+                cache.rows[int(states[0])] = cache.row(self._row(states[0]))
+
+    def _fits(self, out: NDArray[np.uint32], rows: int) -> bool:
+        """Whether kernels can write to `out` as it is."""
+        return (
+            type(out) is np.ndarray
+            and out.dtype == np.uint32
+            and out.ndim == 2
+            and out.shape[1] == self._words
+            and out.shape[0] >= rows
+            and out.flags.carray
+        )
+
+    def _row(self, state: int) -> int:
+        """The number of a state's row in the pool; hold the lock."""
+        cache = self._cache
+        if self._covered:
+            number = cache.run(row_of, cache.header, cache.known, cache.words, state, cache.epoch)
+            if number == STALE:
+                raise StaleState(state)
+            return number
+        config = cache.configuration(state)
+        row, worst = self._compute(config, UNLIMITED)
+        cache.free_row()[:] = row
+        return cache.run(keep_row, cache.header, cache.known, config, worst)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the compiled constraint and of what its cache has learnt, reserved bytes."""
+        network = sum(a.nbytes for a in vars(self._network).values() if isinstance(a, np.ndarray))
+        return network + self._cache.n_bytes
+
+    def mechanism(self, state: int, *, computed: bool = True) -> str:
+        """How the row of a state is made, for profiles: "cached", "bulk", "length" or "walk".
+
+        bulk: all plain tokens at once; length: those of some lengths; walk: node by node.
+        computed: False to ask about a row that may be kept already ("cached").
+        """
+        with self._cache.lock:
+            config = 0 if state == END else self._cache.configuration(state)
+            if state == END or (not computed and self._cache.has_row(config)):
+                return "cached"
+            code = self._cache.run(
+                plain_mechanism, self._cache.header, self._cache.known, self._cache.words, config
+            )
+        return ("walk", "length", "bulk")[code]
 
     def allowed(self, state: int, left: int | None = None) -> NDArray[np.int64]:
         """The allowed token ids, ascending."""
@@ -288,28 +388,19 @@ class Constraint:
         return [int(t) for t in self.allowed(state)[:16]]
 
     def _compute(self, config: int, limit: int) -> tuple[Row, int]:
-        automaton = self._automaton()
+        """A new row and the largest cost that its tokens lead to; hold the lock."""
         row = np.zeros(self._words, np.uint32)
-        with automaton.lock:
-            while True:
-                worst = int(
-                    fill_row(
-                        automaton.header,
-                        config,
-                        UNLIMITED if not self._covered else limit,
-                        self._bulk,
-                        row,
-                    )
-                )
-                if worst >= 0:
-                    break
-                automaton.recover(worst)
-                row[:] = 0
-            if not self._covered:
-                worst = self._filter(config, limit, row)
-            if automaton.accepting(config):
-                row |= self._eos
+        if self._covered:
+            return row, self._compute_into(config, limit, row)
+        row = self._unfiltered(config)
+        worst = self._filter(config, limit, row)
+        if self._cache.automaton.accepting(config):
+            row |= self._tables.eos
         return row, worst
+
+    def _compute_into(self, config: int, limit: int, row: Row) -> int:
+        cache = self._cache
+        return cache.run(compute_row, cache.header, cache.known, cache.words, config, limit, row)
 
     # -- vocabularies without single bytes ---------------------------------------------------
 
@@ -325,22 +416,27 @@ class Constraint:
         return worst
 
     def _successors(self, config: int, row: Row | None = None) -> list[tuple[int, int]]:
-        automaton = self._automaton()
         if row is None:
-            row = np.zeros(self._words, np.uint32)
-            while int(code := fill_row(automaton.header, config, UNLIMITED, 0, row)) < 0:
-                automaton.recover(int(code))
+            row = self._unfiltered(config)
         bits = np.unpackbits(row.view(np.uint8), bitorder="little")
+        cache, state = self._cache, self._cache.state(config)
         return [
-            (t, automaton.call(advance_token, config, t)) for t in np.flatnonzero(bits).tolist()
+            (t, cache.configuration(self._step(state, t))) for t in np.flatnonzero(bits).tolist()
         ]
+
+    def _unfiltered(self, config: int) -> Row:
+        """The tokens whose text may follow, end tokens left out."""
+        row = np.zeros(self._words, np.uint32)
+        self._compute_into(config, UNLIMITED, row)
+        row &= ~self._tables.eos
+        return row
 
     def _search(self, config: int) -> int:
         """Exact tokens to the nearest complete text, by breadth-first search over states."""
         known = self._cache.distances.get(config)
         if known is not None:
             return known
-        automaton = self._automaton()
+        automaton = self._cache.automaton
         with automaton.lock:
             parent: dict[int, int] = {config: -1}
             level, depth = [config], 0

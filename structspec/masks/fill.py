@@ -1,239 +1,320 @@
-"""Mask rows: which tokens a configuration allows (numba kernels).
+"""Mask rows: which tokens a configuration allows, and the states behind tokens (numba kernels).
 
-A row is the union of *bulk classes* and a pruned walk of the token trie. Inside strings nearly the
-whole vocabulary is allowed; where every ordinary character leads to the same configuration
-(`uniform`), the plain tokens of each character length are one precomputed bitset and only the
-others are walked. A walk takes one table look-up per trie node and skips refused subtrees.
+A row is made of the plain tokens (see `vocab.plain`) and the others. Where plain text changes
+nothing, as in a free string, all plain tokens are one precomputed bitset and the others are decided
+by their tails; a bounded string with room for the longest token, the same with a walk of the
+others; one that is nearly full, the bitset of its length; anything else is walked, with subtrees
+that are allowed or refused as a whole left out. Then special tokens and end tokens.
 
-Rows are uint32[ceil(V / 32)], bit `i % 32` of word `i // 32` is token i. End tokens are set by the
-caller; special tokens that the grammar names (SPECIALS: pairs of id and class) take one step each.
-Sibling: `constraint`, which caches rows. The idea of slices that need no walk is
-llguidance's "slicer"; here it is derived from the automaton instead of the grammar.
+Rows are uint32[ceil(V / 32)], bit `i % 32` of word `i // 32` is token i. They lie in a pool, equal
+rows once. Public states are `epoch << 32 | configuration`.
+
+Sibling: `constraint`, the only caller. Cost: see docs/masks.md.
 """
 
 from __future__ import annotations
 
-from numba import njit
+import numpy as np
+from numba import carray, njit
 
-from structspec.automata.memory import ONE, ZERO, Count, Slot, i32, inner, slot, u8, u32, wide
-from structspec.automata.pushdown import DEAD, step
+from structspec.automata.memory import Count, Slot, _pointer_u32, i32, u8, u32
+from structspec.automata.pushdown import DEAD
+from structspec.masks.classify import chain, classify, follow
+from structspec.masks.linking import address, header_at, linked
+from structspec.masks.tables import CONTENT, HEIGHT, Known, Tally, Words
+from structspec.masks.walk import (
+    ADD,
+    ADD_WHOLE,
+    NOT_COVERED,
+    TAKE_OUT,
+    covers,
+    mostly_alive,
+    walk,
+)
 
-_CLASS_OF, _COUNT, _CONFIG_COST = slot(Slot.CLASS_OF), slot(Slot.COUNT), slot(Slot.CONFIG_COST)
-_CONFIG_ACCEPTS, _UNIFORM = slot(Slot.CONFIG_ACCEPTS), slot(Slot.CONFIG_UNIFORM)
-_CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
-_EDGE_START, _EDGE_CLASS = slot(Slot.EDGE_START), slot(Slot.EDGE_CLASS)
-_EDGE_PRIMARY = slot(Slot.EDGE_PRIMARY)
-_TRIE_BYTE, _REST_BYTE = slot(Slot.TRIE_BYTE), slot(Slot.REST_BYTE)
-_PLAIN_UPTO, _PROBES, _CLASS_BYTE = slot(Slot.PLAIN_UPTO), slot(Slot.PROBES), slot(Slot.CLASS_BYTE)
-_TOKEN_START, _TOKEN_BYTES = slot(Slot.TOKEN_START), slot(Slot.TOKEN_BYTES)
-_SPECIALS = slot(Slot.SPECIALS)
-_STACK, _CLASSES = slot(Slot.STACK), int(Count.CLASSES)
+_CLASS_OF, _COUNT, _CONFIG_COST = int(Slot.CLASS_OF), int(Slot.COUNT), int(Slot.CONFIG_COST)
+_CONFIG_ACCEPTS, _CONFIGS = int(Slot.CONFIG_ACCEPTS), int(Count.CONFIGS)
+_CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
+_EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
+_EDGE_PRIMARY = int(Slot.EDGE_PRIMARY)
+_WALK, _OTHERS, _TAILS = int(Words.WALK), int(Words.OTHERS), int(Words.TAILS)
+_UPTO, _EOS = int(Words.UPTO), int(Words.EOS)
+_TOKEN_START, _TOKEN_BYTES = int(Words.TOKEN_START), int(Words.TOKEN_BYTES)
+_ROW_OF, _WORST, _POOL = int(Known.ROW_OF), int(Known.WORST), int(Known.POOL)
+_POOL_HASH, _SPECIALS, _TALLY = int(Known.POOL_HASH), int(Known.SPECIALS), int(Known.COUNT)
+_CONTENT, _DEAREST, _CLASS_BYTE = int(Known.CONTENT), int(Known.DEAREST), int(Known.CLASS_BYTE)
+_ROWS, _DONE, _WORDS, _BULK = int(Tally.ROWS), int(Tally.DONE), int(Tally.WORDS), int(Tally.BULK)
 
 #: Values of CLASS_BYTE for classes that hold several writable bytes, or none. (Not −1: byte + 1 is
 #: compared with 0, "no byte yet", in `only_byte`.)
 SEVERAL, NONE = -2, -3
 #: A limit above every cost: nothing is filtered.
 UNLIMITED = 1 << 30
-#: `uniform`: ordinary characters lead to several configurations.
-MIXED = 1 << 30
+#: Results: the pool is full; arrays by configuration are too short; the state is from before
+#: `compact`; the token leads nowhere.
+FULL, SHORT, STALE, REJECTED = -4, -5, -6, -7
+_LOW = (1 << 32) - 1
 
 
-@njit(cache=True)
-def fill_row(header, config, limit, bulk, row):  # type: ignore[no-untyped-def]
-    """Set the bits of all tokens that lead to a configuration of cost ≤ `limit`.
+@linked("structspec_compute_row", 6)
+def compute_row_at(header_address, known_address, words_address, config, limit, row_address):  # type: ignore[no-untyped-def]
+    """Set the bits of all tokens that lead to a configuration of cost ≤ `limit`, and end tokens.
 
-    `row` must be zero. `bulk`: 1 if PLAIN_UPTO and the REST trie may be used. Returns the
-    largest cost that an allowed token leads to, or a negative code (then the row is unusable).
+    Returns the largest cost that an allowed token leads to (or a bound above it), or a negative
+    code; the row is then unusable.
     """
-    worst = ZERO
-    specials, cost = i32(header, _SPECIALS), i32(header, _CONFIG_COST)
+    header, known = header_at(header_address), header_at(known_address)
+    words = header_at(words_address)
+    row = carray(_pointer_u32(row_address), (i32(known, _TALLY)[_WORDS],))  # type: ignore[call-arg]
+    if len(i32(known, _ROW_OF)) < len(i32(header, _CONFIG_START)):
+        return SHORT
+    for w in range(len(row)):
+        row[w] = 0
+    worst = _text_row(header, known, words, config, limit, row)
+    if worst < 0:
+        return worst
+    specials, cost = i32(known, _SPECIALS), i32(header, _CONFIG_COST)
     for i in range(0, len(specials), 2):
-        following = step(header, config, wide(specials[i + 1]))
+        following = follow(header, known, config, np.int64(specials[i + 1]))
         if following < 0:
             return following
-        cost = i32(header, _CONFIG_COST)
         if following != DEAD and cost[following] <= limit:
-            worst = max(worst, wide(cost[following]))
-            row[specials[i] >> 5] |= 1 << (specials[i] & 31)
-    trie = _TRIE_BYTE
-    if bulk:
-        following = uniform(header, config, ZERO)
-        if following < 0:
-            return following
-        if following != MIXED:
-            plain = _bulk_rows(header, config, limit, row)
-            if plain < 0:
-                return plain
-            if plain != MIXED:
-                worst = max(worst, plain)
-                trie = _REST_BYTE
-    walked = _walk(header, config, limit, row, trie)
-    return walked if walked < 0 else max(worst, walked)
+            worst = max(worst, cost[following])
+            row[specials[i] >> 5] |= np.uint32(1) << np.uint32(specials[i] & 31)
+    if i32(header, _CONFIG_ACCEPTS)[config]:
+        eos = u32(words, _EOS)
+        for w in range(len(row)):
+            row[w] |= eos[w]
+    return worst
 
 
-@inner
-def _walk(header, config, limit, row, trie):  # type: ignore[no-untyped-def]
-    nodes, skip, depth = u8(header, trie), i32(header, trie + 1), i32(header, trie + 2)
-    offset, ids = i32(header, trie + 3), i32(header, trie + 4)
-    classes, cost, stack = (
-        i32(header, _CLASS_OF),
-        i32(header, _CONFIG_COST),
-        i32(header, _STACK),
+@njit(cache=True)
+def compute_row(header, known, words, config, limit, row):  # type: ignore[no-untyped-def]
+    """`compute_row_at` for headers and a row."""
+    return compute_row_at(
+        address(header), address(known), address(words), config, limit, row.ctypes.data
     )
-    stack[0] = config
-    worst = 0
-    i, n = 1, len(nodes)
-    while i < n:
-        d = depth[i]
-        following = step(header, wide(stack[d - 1]), wide(classes[nodes[i]]))
-        if following < 0:
-            return following
-        if following == DEAD:
-            i = skip[i]
-            continue
-        stack[d] = following
-        if offset[i + 1] > offset[i] and cost[following] <= limit:
-            worst = max(worst, wide(cost[following]))
-            for k in range(offset[i], offset[i + 1]):
-                row[ids[k] >> 5] |= 1 << (ids[k] & 31)
-        i += 1
-    return worst
-
-
-@inner
-def _bulk_rows(header, config, limit, row):  # type: ignore[no-untyped-def]
-    """Plain tokens by character length, along the chain of uniform successors.
-
-    Returns `MIXED`, with `row` untouched, if the chain ends where some ordinary characters fit
-    and others do not: longer tokens must then be walked.
-    """
-    upto, cost = u32(header, _PLAIN_UPTO), i32(header, _CONFIG_COST)
-    words = len(row)
-    longest = len(upto) // words - 1
-    worst = 0
-    here = config
-    length = ZERO
-    while length < longest:  # first only look how the chain ends
-        following = uniform(header, here, ONE)
-        if following < 0 or following == MIXED:
-            return following
-        if following in (DEAD, here):
-            break
-        length += 1
-        here = following
-    here = config
-    run = ZERO  # lengths from here on have not been added yet
-    length = ZERO
-    while length < longest:
-        following = uniform(header, here, ONE)
-        if following == DEAD:
-            break
-        fits = cost[following] <= limit
-        if fits:
-            worst = max(worst, wide(cost[following]))
-        elif length > run:
-            _add_lengths(upto, row, words, run, length)
-        if following == here:  # a free string: every further length looks the same
-            length = longest
-        else:
-            length += 1
-        if not fits:
-            run = length
-        here = following
-    if length > run:
-        _add_lengths(upto, row, words, run, length)
-    return worst
-
-
-@inner
-def _add_lengths(upto, row, words, above, last):  # type: ignore[no-untyped-def]
-    for w in range(words):
-        row[w] |= upto[last * words + w] & ~upto[above * words + w]
 
 
 @njit(cache=True)
-def uniform(header, config, patient):  # type: ignore[no-untyped-def]
-    """The configuration that *every* plain character leads to: `DEAD` if none fits, or `MIXED`.
+def _text_row(header, known, words, config, limit, row):  # type: ignore[no-untyped-def]
+    """The tokens that write text."""
+    if not i32(known, _TALLY)[_BULK]:
+        worst = walk(header, known, words, _WALK, config, limit, ADD, row)
+    else:
+        worst = _plain_row(header, known, words, config, limit, row)
+        if worst == NOT_COVERED:
+            most = mostly_alive(header, known, words, _WALK, config)
+            if most < 0:
+                return most
+            if most:
+                upto = u32(words, _UPTO)
+                at = len(upto) - len(row)
+                for w in range(len(row)):
+                    row[w] = upto[at + w]
+            mode = TAKE_OUT if most else ADD_WHOLE
+            worst = walk(header, known, words, _WALK, config, limit, mode, row)
+        elif worst >= 0 and classify(header, known, config) == config:
+            tails = walk(header, known, words, _TAILS, config, limit, ADD, row)
+            return tails if tails < 0 else max(worst, tails)
+    if worst < 0:
+        return worst
+    others = walk(header, known, words, _OTHERS, config, limit, ADD, row)
+    return others if others < 0 else max(worst, others)
 
-    patient: 0 to answer `MIXED` instead of `DEAD` as soon as one does not fit, which is what most
-    configurations outside strings want. Checked on all byte classes of plain characters (PROBES:
-    a flat list of groups, each the lead classes followed by the classes of every continuation
-    byte), then remembered.
+
+@njit(cache=True)
+def _plain_row(header, known, words, config, limit, row):  # type: ignore[no-untyped-def]
+    """The plain tokens, if they are one bitset; else `NOT_COVERED`, or another negative code."""
+    upto = u32(words, _UPTO)
+    worst = covers(header, known, words, _WALK, config, np.int64(0), limit)
+    length = len(upto) // len(row) - 1
+    if worst == NOT_COVERED:
+        # A string that is nearly full: allowed up to a length, and nothing longer.
+        below, allowed = u32(words, _WALK + CONTENT), u32(known, _CONTENT)
+        for w in range(4):
+            if below[w] & ~allowed[4 * config + w]:
+                return NOT_COVERED
+        length = chain(header, known, config, np.int64(i32(words, _WALK + HEIGHT)[0]))
+        if length < 0:
+            return length
+        here = config
+        for _ in range(length):
+            here = classify(header, known, np.int64(here))
+        target = classify(header, known, np.int64(here))
+        if target < 0:
+            return target
+        worst = i32(known, _DEAREST)[config]
+        if (
+            length == 0
+            or target != DEAD
+            or worst > limit
+            or _any_other(header, known, np.int64(here))
+        ):
+            return NOT_COVERED
+    if worst < 0:
+        return worst
+    at = length * len(row)
+    for w in range(len(row)):
+        row[w] = upto[at + w]
+    return worst
+
+
+@njit(cache=True)
+def plain_mechanism(header, known, words, config):  # type: ignore[no-untyped-def]
+    """How `_plain_row` decides: 2 all plain tokens, 1 up to a length, 0 by a walk; or a code."""
+    tally = i32(known, _TALLY)
+    if not tally[_BULK]:
+        return 0
+    if len(i32(known, _ROW_OF)) < len(i32(header, _CONFIG_START)):
+        return SHORT
+    worst = covers(header, known, words, _WALK, config, np.int64(0), UNLIMITED)
+    if worst >= 0:
+        return 2
+    if worst != NOT_COVERED:
+        return worst
+    scratch = np.zeros(tally[_WORDS], np.uint32)
+    worst = _plain_row(header, known, words, config, UNLIMITED, scratch)
+    if worst == NOT_COVERED:
+        return 0
+    return worst if worst < 0 else 1
+
+
+@njit(cache=True)
+def _any_other(header, known, config):  # type: ignore[no-untyped-def]
+    """Whether a byte beyond ASCII may follow (1, or 0; errors count as 1)."""
+    classes = i32(header, _CLASS_OF)
+    for b in range(0x80, 0x100):
+        if follow(header, known, config, np.int64(classes[b])) != DEAD:
+            return 1
+    return 0
+
+
+# -- rows that are kept ------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def keep_row(header, known, config, worst):  # type: ignore[no-untyped-def]
+    """Keep the row that lies in the pool's free place for a configuration.
+
+    Returns the row's number: that of an equal row if there is one.
     """
-    known = wide(i32(header, _UNIFORM)[config])
-    if known:
-        return known
-    probes = i32(header, _PROBES)
-    groups = probes[0]
-    at = 1
-    target = 0
-    for _ in range(groups):
-        n_leads, n_more = wide(probes[at]), wide(probes[at + 1])
-        leads = at + 2
-        at = leads + n_leads
-        previous = 0
-        for k in range(n_leads):
-            following = step(header, config, wide(probes[leads + k]))
-            if following < 0:
-                return following
-            if n_more and following == previous:
-                continue
-            previous = following
-            more = at
-            for _ in range(n_more):
-                if following == DEAD:
+    tally, table = i32(known, _TALLY), i32(known, _POOL_HASH)
+    pool = u32(known, _POOL)
+    words, rows = tally[_WORDS], tally[_ROWS]
+    at = rows * words
+    a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    k = np.uint64(0x9E3779B97F4A7C15)
+    w = 0
+    while w + 4 <= words:  # four lanes: one would wait for its own products
+        a = (a ^ pool[at + w]) * k
+        b = (b ^ pool[at + w + 1]) * k
+        c = (c ^ pool[at + w + 2]) * k
+        d = (d ^ pool[at + w + 3]) * k
+        w += 4
+    while w < words:
+        a = (a ^ pool[at + w]) * k
+        w += 1
+    a = (a ^ (b >> np.uint64(17)) ^ (c >> np.uint64(29)) ^ (d >> np.uint64(7))) * k
+    h = np.int64((a ^ b ^ c ^ d) >> np.uint64(33))
+    mask = len(table) // 2 - 1
+    i = h & mask
+    found = -1
+    while table[2 * i]:
+        if table[2 * i + 1] == h:
+            other = (table[2 * i] - 1) * words
+            equal = True
+            for w in range(words):
+                if pool[other + w] != pool[at + w]:
+                    equal = False
                     break
-                n_classes = wide(probes[more])
-                reached = 0
-                for j in range(n_classes):
-                    after = step(header, following, wide(probes[more + 1 + j]))
-                    if after < 0:
-                        return after
-                    if reached == 0:
-                        reached = after
-                    elif reached != after:
-                        i32(header, _UNIFORM)[config] = MIXED
-                        return MIXED
-                following = reached
-                more += 1 + n_classes
-            if target == 0:
-                target = following
-            if following != target:
-                i32(header, _UNIFORM)[config] = MIXED
-                return MIXED
-            if following == DEAD and not patient:
-                return MIXED
-        for _ in range(n_more):
-            at += 1 + wide(probes[at])
-    if target == 0:
-        target = MIXED
-    i32(header, _UNIFORM)[config] = target
-    return target
+            if equal:
+                found = table[2 * i] - 1
+                break
+        i = (i + 1) & mask
+    if found < 0:
+        found = rows
+        table[2 * i] = rows + 1
+        table[2 * i + 1] = h
+        tally[_ROWS] = rows + 1
+    i32(known, _ROW_OF)[config] = found + 1
+    i32(known, _WORST)[config] = worst
+    return found
 
 
 @njit(cache=True)
-def advance_token(header, config, token):  # type: ignore[no-untyped-def]
-    """The configuration after a token: a number, `DEAD`, or a negative code.
+def row_of(header, known, words, state, epoch):  # type: ignore[no-untyped-def]
+    """The number of a state's row, computed if need be; or a negative code."""
+    config = state & _LOW
+    if state >> 32 != epoch or config >= i32(header, _COUNT)[_CONFIGS]:
+        return STALE
+    rows = i32(known, _ROW_OF)
+    if len(rows) < len(i32(header, _CONFIG_START)):
+        return SHORT
+    if rows[config]:
+        return rows[config] - 1
+    tally, pool = i32(known, _TALLY), u32(known, _POOL)
+    at = tally[_ROWS] * tally[_WORDS]
+    if at + tally[_WORDS] > len(pool):
+        return FULL
+    row = pool[at : at + tally[_WORDS]]
+    worst = compute_row(header, known, words, config, UNLIMITED, row)
+    if worst < 0:
+        return worst
+    return keep_row(header, known, config, worst)
+
+
+@njit(cache=True, nogil=True)
+def fill_states(header, known, words, states, epoch, out):  # type: ignore[no-untyped-def]
+    """Write the rows of many states to `out`, from number DONE on. Returns 0 or a negative code."""
+    tally = i32(known, _TALLY)
+    for i in range(tally[_DONE], len(states)):
+        if states[i] == 0:  # the text has ended
+            for w in range(tally[_WORDS]):
+                out[i, w] = 0
+        else:
+            number = row_of(header, known, words, states[i], epoch)
+            if number < 0:
+                return number
+            pool, at = u32(known, _POOL), number * tally[_WORDS]
+            for w in range(tally[_WORDS]):
+                out[i, w] = pool[at + w]
+        tally[_DONE] = i + 1
+    return 0
+
+
+# -- steps -------------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def advance_state(header, known, words, state, epoch, token):  # type: ignore[no-untyped-def]
+    """The state after a token, or a negative code (`REJECTED`, `STALE`, …).
 
     Tokens without text lead nowhere, except special tokens that the grammar names.
     """
-    start, data = i32(header, _TOKEN_START), u8(header, _TOKEN_BYTES)
-    classes = i32(header, _CLASS_OF)
-    if token + 1 >= len(start) or start[token] == start[token + 1]:
-        specials = i32(header, _SPECIALS)
+    config = state & _LOW
+    if state >> 32 != epoch or config >= i32(header, _COUNT)[_CONFIGS]:
+        return STALE
+    start, data = i32(words, _TOKEN_START), u8(words, _TOKEN_BYTES)
+    if token < 0 or token + 1 >= len(start) or start[token] == start[token + 1]:
+        specials = i32(known, _SPECIALS)
         for i in range(0, len(specials), 2):
             if specials[i] == token:
-                return step(header, config, wide(specials[i + 1]))
-        return DEAD
+                config = follow(header, known, config, np.int64(specials[i + 1]))
+                if config <= DEAD:
+                    return REJECTED if config == DEAD else config
+                return (epoch << 32) | config
+        return REJECTED
+    classes = i32(header, _CLASS_OF)
     for i in range(start[token], start[token + 1]):
-        config = step(header, config, wide(classes[data[i]]))
+        config = follow(header, known, config, np.int64(classes[data[i]]))
         if config <= DEAD:
-            return config
-    return config
+            return REJECTED if config == DEAD else config
+    return (epoch << 32) | config
 
 
 @njit(cache=True)
-def only_byte(header, config, primary):  # type: ignore[no-untyped-def]
+def only_byte(header, known, config, primary):  # type: ignore[no-untyped-def]
     """The single byte that may follow: byte + 1, 0 if there is a choice (or the text may end).
 
     primary: 1 to leave out edges that only another spelling takes.
@@ -242,15 +323,15 @@ def only_byte(header, config, primary):  # type: ignore[no-untyped-def]
         return 0
     start, items = i32(header, _CONFIG_START), i32(header, _CONFIG_ITEMS)
     edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
-    edge_primary, class_byte = i32(header, _EDGE_PRIMARY), i32(header, _CLASS_BYTE)
+    edge_primary, class_byte = i32(header, _EDGE_PRIMARY), i32(known, _CLASS_BYTE)
     found = 0
     for i in range(start[config], start[config + 1], 2):
         state = items[i]
         for e in range(edge_start[state], edge_start[state + 1]):
-            byte = wide(class_byte[edge_class[e]])
+            byte = class_byte[edge_class[e]]
             if byte == NONE or found == byte + 1 or (primary and not edge_primary[e]):
                 continue
-            following = step(header, config, wide(edge_class[e]))
+            following = follow(header, known, config, np.int64(edge_class[e]))
             if following < 0:
                 return following
             if following == DEAD:
@@ -259,3 +340,20 @@ def only_byte(header, config, primary):  # type: ignore[no-untyped-def]
                 return 0
             found = byte + 1
     return found
+
+
+@njit(cache=True)
+def forced_bytes(header, known, config, primary, out):  # type: ignore[no-untyped-def]
+    """Write the bytes that must follow to `out`. Returns how many, or a negative code."""
+    classes = i32(header, _CLASS_OF)
+    for i in range(len(out)):
+        byte = only_byte(header, known, config, primary)
+        if byte < 0:
+            return byte
+        if byte == 0:
+            return i
+        out[i] = byte - 1
+        config = follow(header, known, config, np.int64(classes[byte - 1]))
+        if config < 0:
+            return config
+    return len(out)

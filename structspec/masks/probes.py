@@ -1,8 +1,9 @@
-"""Which byte classes to try to learn that all ordinary characters behave alike.
+"""Which byte classes to try to learn that all characters beyond ASCII behave alike.
 
-The result is a flat int32 list for `fill.uniform`: the number of groups, then per group the
-number of lead classes, the number of continuation bytes, the lead classes, and for every
-continuation byte its number of classes and the classes. A group is one shape of UTF-8 character.
+The result is a flat int32 list for `classify`: the number of groups, then per group the number of
+lead classes, the number of continuation bytes, its bit (`vocab.blocks.LEAD_GROUPS`), the lead
+classes, and for every continuation byte its number of classes and the classes. A group is a range
+of first bytes with one shape of UTF-8 character.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from structspec.vocab.blocks import LEAD_GROUPS, lead_bits
+
 #: Lead bytes and continuation ranges of well-formed UTF-8 (Unicode 15, table 3-7).
-_SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (
+_SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (  # no group of first bytes crosses them
     ((0xC2, 0xDF), (0x80, 0xBF)),
     ((0xE0, 0xE0), (0xA0, 0xBF), (0x80, 0xBF)),
     ((0xE1, 0xEC), (0x80, 0xBF), (0x80, 0xBF)),
@@ -23,31 +26,26 @@ _SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (
 )
 
 
-def plain_probes(class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Probes for the characters from U+0020 on except the quote and the backslash.
+def other_probes(class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Probes for the characters beyond ASCII that tokens can write.
 
     class_of: uint8[256]; enabled: bool[256], the bytes that occur in tokens (others never come).
     """
 
-    class_list = [c if e else -1 for c, e in zip(class_of.tolist(), enabled.tolist(), strict=True)]
-    known: dict[tuple[int, int], list[int]] = {}
+    def classes(values: range) -> list[int]:
+        return sorted({int(class_of[b]) for b in values if enabled[b]})
 
-    def classes(values: tuple[int, int]) -> list[int]:
-        found = known.get(values)
-        if found is None:
-            found = known[values] = sorted({*class_list[values[0] : values[1] + 1]} - {-1})
-        return found
-
-    parts = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x7F))  # ASCII but the quote and the backslash
-    ordinary = sorted({c for part in parts for c in classes(part)})
-    groups: list[tuple[list[int], list[list[int]]]] = [(ordinary, [])]
-    for shape in _SHAPES:
-        leads, *following = [classes(span) for span in shape]
-        groups.append((leads, following))
-    out = []
-    kept = [(lead, more) for lead, more in groups if lead and all(more)]
-    for lead, more in kept:
-        out += [len(lead), len(more), *lead]
-        for row in more:
+    bits = lead_bits()
+    kept = []
+    for low, high in LEAD_GROUPS:
+        for lead, *more in _SHAPES:
+            leads = classes(range(max(low, lead[0]), min(high, lead[1]) + 1))
+            following = [classes(range(lo, hi + 1)) for lo, hi in more]
+            if leads and all(following):
+                kept.append((leads, int(bits[low]), following))
+    out = [len(kept)]
+    for leads, bit, following in kept:
+        out += [len(leads), len(following), bit, *leads]
+        for row in following:
             out += [len(row), *row]
-    return np.array([len(kept), *out], np.int32)
+    return np.array(out, np.int32)

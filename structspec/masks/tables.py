@@ -1,64 +1,283 @@
-"""What constraints need of a vocabulary, computed once for each vocabulary.
+"""Memory of the mask kernels: what a vocabulary is, and what is known about configurations.
 
-Owns the flat token bytes, the end tokens' row, the parts of the trie that costs need, and which
-bytes can be written. Binding a second grammar to the same vocabulary costs none of this.
+Two headers beside the automaton's (see `automata.memory` for the form): one of read-only arrays
+per vocabulary, shared by all its constraints, and one per cache whose arrays grow with the
+configurations. Mask rows lie in one pool, each content once; `ROW_OF[configuration]` names them.
 
-    >>> from structspec.vocab import Vocabulary
-    >>> vocab = Vocabulary([b"a", b"ab", None], eos_ids=[2])
-    >>> tables_of(vocab) is tables_of(vocab), tables_of(vocab).covered
-    (True, False)
+Invariants: arrays by configuration are at least as long as the automaton's (`fit` sees to it before
+every kernel; kernels check it); a row that was handed out is never written again, since a full
+pool is replaced, not reused.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structspec.automata.costs import TokenTrie
-from structspec.vocab import Vocabulary
 
-__all__ = ["VocabularyTables", "tables_of"]
+if TYPE_CHECKING:
+    from structspec.vocab import Vocabulary
+    from structspec.vocab.blocks import Blocks
 
-_KEY = "_mask_tables"
+
+class Words(IntEnum):
+    """Slots of a vocabulary's header. WALK, OTHERS and TAILS begin a `Blocks` each."""
+
+    WALK = 0
+    OTHERS = 9
+    TAILS = 18
+    UPTO = 27
+    TOKEN_START = 28
+    TOKEN_BYTES = 29
+    EOS = 30
 
 
-@dataclass(frozen=True, eq=False)
-class VocabularyTables:
-    """Token i is token_bytes[token_start[i]:token_start[i + 1]]; enabled: bool[256], the bytes that
-    occur in some token; eos: uint32[ceil(V / 32)]. Covered: every such byte is a token of its own.
+#: Offsets of a `Blocks`' arrays from its first slot.
+BYTE, FIRST, LAST, LOW, OWN, HIGH, IDS, HEIGHT, CONTENT = range(9)
+
+
+class Known(IntEnum):
+    """Slots of a cache's header."""
+
+    # by configuration
+    ROW_OF = 0  # number of the row + 1; 0: not computed
+    WORST = 1  # the largest cost that a token of the row leads to (or a bound above it)
+    TARGET = 2  # where most ordinary characters lead (`classify`); 0: not known
+    CONTENT = 3  # four words: the characters that lead to TARGET, as in `Blocks.content`
+    DEPTH = 4  # how many times TARGET may be followed with these characters
+    DEEPEST = 5  # 1 if no more than DEPTH
+    DEAREST = 6  # the largest cost on the way
+    # others
+    POOL = 7
+    POOL_HASH = 8
+    STACK = 9
+    PROBES = 10
+    SPECIALS = 11  # pairs of token and class
+    CURSORS = 12
+    SEEN = 13
+    COUNT = 14
+    CLASS_BYTE = 15
+    MEMO = 16  # triples of state, frame set and the configuration they close to (`expand`)
+
+
+class Tally(IntEnum):
+    """Positions in COUNT."""
+
+    ROWS = 0
+    DONE = 1  # rows of the running `fill_states` that are finished
+    WORDS = 2
+    BULK = 3  # 1 if rows may be made of the plain tokens
+
+
+_BY_CONFIGURATION = (
+    (Known.ROW_OF, 1),
+    (Known.WORST, 1),
+    (Known.TARGET, 1),
+    (Known.CONTENT, 4),
+    (Known.DEPTH, 1),
+    (Known.DEEPEST, 1),
+    (Known.DEAREST, 1),
+)
+_FIRST_ROWS = 16
+#: Entries of MEMO, minus one.
+MEMO_MASK = 1023
+
+
+class Header:
+    """Arrays behind one int64 array of addresses and lengths."""
+
+    def __init__(self, slots: int) -> None:
+        self._arrays: dict[int, NDArray[Any]] = {}
+        self.header: NDArray[np.int64] = np.zeros(2 * slots, np.int64)
+
+    def put(self, slot: int, array: NDArray[Any]) -> None:
+        """Keep an array and note its address."""
+        array = np.ascontiguousarray(array)
+        self._arrays[slot] = array
+        self.header[2 * slot] = array.__array_interface__["data"][0]  # much faster than .ctypes
+        self.header[2 * slot + 1] = array.size
+
+    def get(self, slot: int) -> NDArray[Any]:
+        """The array in a slot."""
+        return self._arrays[slot]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+
+class VocabularyTables(Header):
+    """The arrays of a vocabulary; `of` makes them once for each.
+
+    eos: uint32[ceil(V / 32)]; enabled: bool[256], the bytes that occur in some token; covered:
+    whether every such byte is a token of its own; trie: what costs need of the trie.
     """
 
-    token_start: NDArray[np.int32]
-    token_bytes: NDArray[np.uint8]
-    trie: TokenTrie
-    enabled: NDArray[np.bool_]
-    eos: NDArray[np.uint32]
-    covered: bool
+    def __init__(self, vocab: Vocabulary) -> None:
+        super().__init__(len(Words) + 3 * 9)
+        plain = vocab.plain
+        for slot, blocks in (
+            (Words.WALK, plain.walk),
+            (Words.OTHERS, plain.others),
+            (Words.TAILS, plain.tails),
+        ):
+            self._put_blocks(slot, blocks)
+        self.put(Words.UPTO, plain.upto)
+        lengths = np.fromiter((len(t or b"") for t in vocab.tokens), np.int64, len(vocab.tokens))
+        start = np.zeros(len(vocab.tokens) + 1, np.int32)
+        start[1:] = np.cumsum(lengths)
+        data = b"".join(t or b"" for t in vocab.tokens)
+        self.put(Words.TOKEN_START, start)
+        self.put(Words.TOKEN_BYTES, np.frombuffer(data + b"\0", np.uint8))
+        eos = np.zeros(-(-vocab.size // 32), np.uint32)
+        for token in vocab.eos_ids:
+            eos[token >> 5] |= np.uint32(1 << (token & 31))
+        self.put(Words.EOS, eos)
+        self.eos = eos
+        self.enabled: NDArray[np.bool_] = np.zeros(256, np.bool_)
+        self.enabled[list(vocab.written_bytes)] = True
+        self.covered = vocab.written_bytes <= vocab.single_bytes
+        terminal = (np.diff(vocab.trie.token_offset) > 0).astype(np.uint8)
+        # Copies: kernels are compiled for writable arrays only.
+        self.trie = TokenTrie(vocab.trie.byte.copy(), vocab.trie.skip.copy(), terminal)
+        self.max_depth = max(b.max_depth for b in (plain.walk, plain.others, plain.tails))
+
+    def _put_blocks(self, slot: int, blocks: Blocks) -> None:
+        for offset, array in (
+            (BYTE, blocks.byte),
+            (FIRST, blocks.first),
+            (LAST, blocks.last),
+            (LOW, blocks.low),
+            (OWN, blocks.own),
+            (HIGH, blocks.high),
+            (IDS, blocks.ids),
+            (HEIGHT, blocks.height),
+            (CONTENT, blocks.content),
+        ):
+            self.put(slot + offset, array)
+
+    @staticmethod
+    def of(vocab: Vocabulary) -> VocabularyTables:
+        """The tables of a vocabulary, made on first use and kept with it."""
+        found: VocabularyTables | None = vocab.__dict__.get("_mask_tables")
+        if found is None:
+            found = vocab.__dict__.setdefault("_mask_tables", VocabularyTables(vocab))
+        return found
 
 
-def tables_of(vocab: Vocabulary) -> VocabularyTables:
-    """The tables, kept with the vocabulary (two threads may both make them: they are equal)."""
-    found = vocab.__dict__.get(_KEY)
-    if found is None:
-        found = vocab.__dict__[_KEY] = _make(vocab)
-    assert isinstance(found, VocabularyTables)
-    return found
+class Knowledge(Header):
+    """What one cache knows: see `Known`. Not thread safe; the cache's lock guards it."""
 
+    def __init__(
+        self,
+        words: int,
+        depth: int,
+        classes: int,
+        pool_bytes: int,
+        *,
+        bulk: bool,
+        probes: NDArray[np.int32],
+        specials: Iterable[tuple[int, int]],
+        class_byte: NDArray[np.int32],
+    ) -> None:
+        super().__init__(len(Known))
+        self._words = words
+        self._most_rows = max(2, pool_bytes // (4 * words))
+        self._capacity = 0
+        self.put(Known.STACK, np.zeros(3 * (depth + 2), np.int32))
+        self.put(Known.PROBES, probes)
+        self.put(Known.SPECIALS, np.array(list(specials), np.int32).ravel())
+        self.put(Known.CLASS_BYTE, class_byte)
+        self.put(Known.CURSORS, np.zeros(64, np.int32))
+        self.put(Known.SEEN, np.zeros(2 * classes, np.int32))
+        self.put(Known.MEMO, np.full(3 * (MEMO_MASK + 1), -1, np.int32))
+        count = np.zeros(len(Tally), np.int32)
+        count[Tally.WORDS] = words
+        count[Tally.BULK] = int(bulk)
+        self.put(Known.COUNT, count)
+        self._make_pool(min(_FIRST_ROWS, self._most_rows))
 
-def _make(vocab: Vocabulary) -> VocabularyTables:
-    lengths = np.fromiter((len(t or b"") for t in vocab.tokens), np.int64, len(vocab.tokens))
-    start = np.zeros(len(vocab.tokens) + 1, np.int32)
-    start[1:] = np.cumsum(lengths)
-    data = np.frombuffer(b"".join(t or b"" for t in vocab.tokens) + b"\0", np.uint8)
-    terminal = (np.diff(vocab.trie.token_offset) > 0).astype(np.uint8)
-    enabled = np.zeros(256, np.bool_)
-    enabled[list(vocab.written_bytes)] = True
-    eos = np.zeros(-(-vocab.size // 32), np.uint32)
-    for token in vocab.eos_ids:
-        eos[token >> 5] |= np.uint32(1 << (token & 31))
-    # Copies: kernels are compiled for writable arrays only.
-    trie = TokenTrie(vocab.trie.byte.copy(), vocab.trie.skip.copy(), terminal)
-    covered = vocab.written_bytes <= vocab.single_bytes
-    return VocabularyTables(start, data, trie, enabled, eos, covered)
+    @property
+    def count(self) -> NDArray[np.int32]:
+        """The counters."""
+        return self.get(Known.COUNT)
+
+    def fit(self, configurations: int) -> None:
+        """Give the arrays by configuration at least this length."""
+        if configurations <= self._capacity:
+            return
+        self._capacity = configurations
+        for slot, width in _BY_CONFIGURATION:
+            new = np.zeros(width * configurations, np.uint32 if width == 4 else np.int32)
+            if slot in self._arrays:
+                old = self._arrays[slot]
+                new[: old.size] = old
+            self.put(slot, new)
+
+    def more_rows(self) -> bool:
+        """Make room in the pool. True if all rows had to go (numbers of rows are void then)."""
+        old = self.get(Known.POOL)
+        held = old.size // self._words
+        if held < self._most_rows:
+            used = int(self.count[Tally.ROWS])
+            hashes = self._hashes_of(used)
+            self._make_pool(min(2 * held, self._most_rows))
+            self.get(Known.POOL)[: used * self._words] = old[: used * self._words]
+            self._place(hashes)
+            return False
+        self._make_pool(held)
+        self.count[Tally.ROWS] = 0
+        self.get(Known.ROW_OF)[:] = 0
+        return True
+
+    @property
+    def n_rows(self) -> int:
+        """Rows in the pool."""
+        return int(self.count[Tally.ROWS])
+
+    @property
+    def done(self) -> int:
+        """Finished rows of the running `fill_states`."""
+        return int(self.count[Tally.DONE])
+
+    @done.setter
+    def done(self, value: int) -> None:
+        self.count[Tally.DONE] = value
+
+    def free_row(self) -> NDArray[np.uint32] | None:
+        """The pool's free place, None if it is full."""
+        at = self.n_rows * self._words
+        pool: NDArray[np.uint32] = self.get(Known.POOL)
+        return pool[at : at + self._words] if at < pool.size else None
+
+    def row(self, number: int) -> NDArray[np.uint32]:
+        """A read-only view of a row."""
+        at = number * self._words
+        view: NDArray[np.uint32] = self.get(Known.POOL)[at : at + self._words]
+        view.flags.writeable = False
+        return view
+
+    def _make_pool(self, rows: int) -> None:
+        self.put(Known.POOL, np.zeros(rows * self._words, np.uint32))
+        size = 1 << (2 * rows - 1).bit_length()
+        # Pairs: row + 1, and its hash, so that growing need not read the rows again.
+        self.put(Known.POOL_HASH, np.zeros(2 * size, np.int32))
+
+    def _hashes_of(self, used: int) -> list[tuple[int, int]]:
+        table = self.get(Known.POOL_HASH).reshape(-1, 2)
+        return [(int(r), int(h)) for r, h in table[table[:, 0] > 0] if r <= used]
+
+    def _place(self, hashes: list[tuple[int, int]]) -> None:
+        table = self.get(Known.POOL_HASH)
+        mask = table.size // 2 - 1
+        for row, value in hashes:
+            i = value & mask
+            while table[2 * i]:
+                i = (i + 1) & mask
+            table[2 * i], table[2 * i + 1] = row, value

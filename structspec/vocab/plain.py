@@ -3,13 +3,16 @@
 A token is *plain* if its bytes are complete, well-formed UTF-8 and every character is at least
 U+0020 and neither the quote nor the backslash. Inside a string without a pattern all plain tokens
 with few enough characters are legal at once: a mask there is one row of `PlainTokens.upto` plus a
-walk of `PlainTokens.rest`.
+walk of `PlainTokens.rest`. `walk`, `others` and `tails` are the same tokens laid out for masks.
 
 Invariants
 - `lengths[i]` is the number of code points of token i, 0 if it is not plain;
 - bit `i % 32` of word `i // 32` of `upto[l]` is set iff token i is plain and `lengths[i] <= l`;
 - every usable token is plain or in `rest`, never both. Plain tokens of more than `LONGEST`
-  characters count as not plain, which bounds the number of rows.
+  characters count as not plain, which bounds the number of rows;
+- `walk` holds the plain tokens, with summaries; `others` those of `rest`; `tails` holds for each
+  of `rest` only what follows its longest plain beginning, so it is much smaller: where plain text
+  changes nothing, a token may follow iff its tail may.
 
 Cost: linear in the bytes of the vocabulary (numba); `upto` takes 4 * (Lmax + 1) * ceil(V / 32)
 bytes, 1 MiB for 131,000 tokens.
@@ -31,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from structspec.vocab.blocks import Blocks
 from structspec.vocab.trie import Trie, concatenate
 
 __all__ = ["LONGEST", "PlainTokens"]
@@ -49,6 +53,9 @@ class PlainTokens:
     lengths: npt.NDArray[np.int32]
     upto: npt.NDArray[np.uint32]
     rest: Trie
+    walk: Blocks
+    others: Blocks
+    tails: Blocks
 
     @property
     def longest(self) -> int:
@@ -60,7 +67,7 @@ class PlainTokens:
         """Classify `tokens` for masks of `size` bits."""
         data, offsets = concatenate([token or b"" for token in tokens])
         lengths = np.zeros(size, np.int32)
-        lengths[: len(tokens)] = _plain_lengths(data, offsets)
+        lengths[: len(tokens)], begun = _plain_lengths(data, offsets)
         lengths[lengths > LONGEST] = 0
         longest = int(lengths.max()) if size else 0
         upto = np.zeros((longest + 1, (size + 31) // 32), np.uint32)
@@ -70,15 +77,34 @@ class PlainTokens:
         np.bitwise_or.accumulate(upto, axis=0, out=upto)
         lengths.flags.writeable = False
         upto.flags.writeable = False
-        rest = Trie.build(tokens, np.flatnonzero(lengths[: len(tokens)] == 0).tolist())
-        return cls(lengths, upto, rest)
+        others = np.flatnonzero(lengths[: len(tokens)] == 0).tolist()
+        rest = Trie.build(tokens, others)
+        tails: list[bytes | None] = [None] * len(tokens)
+        for i in others:
+            if token := tokens[i]:
+                start = int(begun[i])
+                while start == len(token) or (begun[i] == len(token) and token[start] >> 6 == 2):
+                    start -= 1  # a long plain token: its last character stands for it
+                tails[i] = token[start:]
+        return cls(
+            lengths,
+            upto,
+            rest,
+            walk=Blocks.build(Trie.build(tokens, ids.tolist()), summaries=True),
+            others=Blocks.build(rest),
+            tails=Blocks.build(Trie.build(tails)),
+        )
 
 
 @njit(cache=True)
 def _plain_lengths(data: Any, offsets: Any) -> Any:
-    """Code points per token, 0 where it is not plain. UTF-8 as in the Unicode standard, D92."""
+    """Code points per token, 0 where it is not plain, and the bytes of its plain beginning.
+
+    UTF-8 as in the Unicode standard, D92.
+    """
     count = len(offsets) - 1
     lengths = np.zeros(count, np.int32)
+    begun = np.zeros(count, np.int32)
     for t in range(count):
         at = offsets[t]
         end = offsets[t + 1]
@@ -118,6 +144,8 @@ def _plain_lengths(data: Any, offsets: Any) -> Any:
                     high = 0xBF
             at += follow + 1
             characters += 1
+            if good:
+                begun[t] = at - offsets[t]
         if good:
             lengths[t] = characters
-    return lengths
+    return lengths, begun

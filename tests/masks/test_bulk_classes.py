@@ -11,7 +11,8 @@ import structspec
 from structspec import ir
 from structspec.automata.network import build_network
 from structspec.masks.constraint import Constraint
-from structspec.masks.fill import UNLIMITED, fill_row
+from structspec.masks.fill import UNLIMITED
+from structspec.masks.tables import Tally
 from structspec.vocab import Vocabulary
 
 CHARACTERS = 'abcxyz 0189,:{}[]<>éßñ中文字한글🙂🙃\x7f\x1f\n\t\\"€‰ﬁ'
@@ -68,18 +69,16 @@ GRAMMARS: dict[str, ir.Node] = {
 
 
 def check(c: Constraint, state: int) -> None:
-    automaton = c.cache.automaton
+    tally = c.cache._knowledge.count
     config = c.cache.configuration(state)
     cost = c.distance(state)
     for limit in (UNLIMITED, 0, 1, cost - 1, cost, cost + 1, cost + 3, 40):
         rows, worst = [], []
         for bulk in (0, 1):
             row = np.zeros(-(-c.vocab.size // 32), np.uint32)
-            while (code := int(fill_row(automaton.header, config, limit, bulk, row))) < 0:
-                automaton.recover(code)
-                row[:] = 0
+            tally[Tally.BULK] = bulk
+            worst.append(c._compute_into(config, limit, row))
             rows.append(row)
-            worst.append(code)
         assert np.array_equal(*rows), limit
         assert worst[0] <= worst[1], limit  # an upper bound is all that `mask` needs
 
@@ -123,5 +122,5 @@ def test_a_token_stays_iff_its_characters_fit_the_bounds() -> None:
 
 def test_large_vocabularies_use_the_bulk_classes_and_small_ones_do_not() -> None:
     grammar = structspec.compile(".*", syntax="regex")
-    assert Constraint(grammar.network, BIG)._bulk == 1
-    assert Constraint(grammar.network, Vocabulary([b"a"], []))._bulk == 0
+    for vocab, bulk in ((BIG, 1), (Vocabulary([b"a"], []), 0)):
+        assert Constraint(grammar.network, vocab).cache._knowledge.count[Tally.BULK] == bulk

@@ -243,12 +243,13 @@ def test_the_cache_of_another_constraint_is_refused() -> None:
 
 def test_rows_that_pass_the_budget_of_memory_are_made_again() -> None:
     c = bind("(a|b){0,400}", memory=24 << 20)
-    c.cache._limits = Limits(memory=64)  # the rows' share: a quarter of 64 bytes, two rows
+    c.cache._knowledge._most_rows = 2
+    c.cache._knowledge._make_pool(2)
     expected = bind("(a|b){0,400}")
     state, twin = c.start, expected.start
     for _ in range(60):
         assert np.array_equal(c.mask(state), expected.mask(twin))
-        assert len(c.cache._by_content) <= 2
+        assert c.cache.n_rows <= 2
         state, twin = c.advance(state, 0), expected.advance(twin, 0)
 
 

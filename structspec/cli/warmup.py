@@ -1,0 +1,18 @@
+"""`structspec warmup`: compiles the kernels now, so that no later process has to.
+
+Exit code 0. The machine code is kept on disk; set NUMBA_CACHE_DIR if the package's own folder
+cannot be written.
+"""
+
+from __future__ import annotations
+
+import typer
+
+
+def warmup() -> None:
+    """Compile the kernels and keep them on disk (up to a minute the first time, once)."""
+    from structspec.masks.warmup import warm_up
+
+    typer.echo("compiling structspec's kernels for this machine; what is on disk already is quick")
+    seconds = warm_up(lambda line: typer.echo(f"  {line}"))
+    typer.echo(f"ready after {seconds:.1f} s")

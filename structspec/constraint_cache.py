@@ -1,0 +1,139 @@
+"""Constraints kept for servers: compiled once per (schema, options, vocabulary), bounded in bytes.
+
+Thread safety: one lock guards the table and is never held while compiling. Threads that ask for the
+same key while it compiles wait for that one compile, and get its error if it fails (errors are not
+kept). An evicted constraint stays valid for whoever holds it.
+
+Cost: a hit is a look-up under a lock. Sizes grow as constraints learn, so they are added up anew at
+every miss and every `_RECOUNT` hits; the least recently used go first, never the one asked for.
+
+Example::
+
+    >>> import structspec
+    >>> vocab = structspec.Vocabulary([bytes((b,)) for b in range(256)], ())
+    >>> cache = structspec.ConstraintCache()
+    >>> cache.get({"type": "null"}, vocab) is cache.get('{"type": "null"}', vocab)
+    True
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from structspec.grammar import compile as compile_grammar
+from structspec.masks.constraint import Constraint
+from structspec.vocab import Vocabulary
+
+__all__ = ["ConstraintCache"]
+
+_RECOUNT = 256
+
+
+@dataclass
+class _Pending:
+    """A compile that is under way."""
+
+    done: threading.Event = field(default_factory=threading.Event)
+    constraint: Constraint | None = None
+    error: BaseException | None = None
+
+
+class ConstraintCache:
+    """See the module. `max_bytes` bounds the memory of all constraints together."""
+
+    def __init__(self, max_bytes: int = 1 << 29) -> None:
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Hashable, Constraint] = OrderedDict()
+        self._pending: dict[Hashable, _Pending] = {}
+        self.hits = 0
+        self.misses = 0
+        self.evicted = 0
+
+    def get(self, source: Any, vocab: Vocabulary, **options: Any) -> Constraint:
+        """The constraint of `structspec.compile(source, **options).bind(vocab)`.
+
+        Raises what those raise. Schemas are the same if their JSON is, in this order of keys.
+        """
+        key = (_source_key(source), _options_key(options), vocab.fingerprint)
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                self.hits += 1
+                if self.hits % _RECOUNT == 0:
+                    self._evict(key)
+                return found
+            pending = self._pending.get(key)
+            mine = pending is None
+            if pending is None:
+                pending = self._pending[key] = _Pending()
+                self.misses += 1
+        if not mine:
+            pending.done.wait()
+            if pending.constraint is None:
+                assert pending.error is not None
+                raise pending.error
+            return pending.constraint
+        try:
+            pending.constraint = compile_grammar(source, **options).bind(vocab)
+        except BaseException as error:
+            pending.error = error
+            raise
+        finally:
+            with self._lock:
+                del self._pending[key]
+                if pending.constraint is not None:
+                    self._kept[key] = pending.constraint
+                    self._evict(key)
+            pending.done.set()
+        return pending.constraint
+
+    def clear(self) -> None:
+        """Forget all constraints."""
+        with self._lock:
+            self._kept.clear()
+
+    @property
+    def n_bytes(self) -> int:
+        """The memory of all kept constraints."""
+        with self._lock:
+            return sum(constraint.n_bytes for constraint in self._kept.values())
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def _evict(self, asked: Hashable) -> None:
+        """Let the least recently used go until the rest fits; hold the lock."""
+        sizes = {key: constraint.n_bytes for key, constraint in self._kept.items()}
+        total = sum(sizes.values())
+        for key, size in sizes.items():
+            if total <= self.max_bytes:
+                break
+            if key != asked:
+                del self._kept[key]
+                self.evicted += 1
+                total -= size
+
+
+def _source_key(source: Any) -> Hashable:
+    if isinstance(source, str):
+        try:
+            source = json.loads(source)
+        except ValueError:
+            return ("text", source)
+    if isinstance(source, dict | list | bool | int | float) or source is None:
+        return ("json", json.dumps(source))
+    return ("type", source)
+
+
+def _options_key(options: dict[str, Any]) -> Hashable:
+    return tuple(
+        (name, value if isinstance(value, Hashable) else json.dumps(value, sort_keys=True))
+        for name, value in sorted(options.items())
+    )

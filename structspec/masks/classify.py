@@ -1,0 +1,174 @@
+"""What plain text does to a configuration: where most characters lead, and for how long (numba).
+
+For a configuration c, `TARGET[c]` is the configuration that the most ordinary characters lead to
+and `CONTENT[c]` the set of those characters, as in `vocab.blocks`: a group of characters beyond
+ASCII is in it if all of them lead there.
+Following targets with a set of characters that stays allowed is a *chain*; a free string is its own
+target, a bounded one has a chain as long as it has room. A subtree of the vocabulary whose
+characters are in the set, and which is no higher than the chain is long, is allowed as a whole.
+
+Sibling: `walk`, which asks. The idea of slices that need no walk is llguidance's "slicer"; here
+they are derived from the automaton, for any set of characters, instead of declared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from structspec.automata.memory import Count, Slot, i32, u32
+from structspec.automata.pushdown import DEAD, UNKNOWN
+from structspec.masks.expand import expand
+from structspec.masks.tables import Known
+
+_CLASS_OF, _NEXT, _COUNT = int(Slot.CLASS_OF), int(Slot.NEXT), int(Slot.COUNT)
+_CONFIG_COST, _CLASSES = int(Slot.CONFIG_COST), int(Count.CLASSES)
+_TARGET, _CONTENT, _PROBES = int(Known.TARGET), int(Known.CONTENT), int(Known.PROBES)
+_DEPTH, _DEEPEST, _DEAREST = int(Known.DEPTH), int(Known.DEEPEST), int(Known.DEAREST)
+
+#: Longer chains need not be known: no plain token has more characters.
+LONGEST_CHAIN = 64
+
+
+@njit(cache=True)
+def follow(header, known, config, byte_class):  # type: ignore[no-untyped-def]
+    """The configuration after a class, expanding the row where it is not known yet."""
+    cell = config * i32(header, _COUNT)[_CLASSES] + byte_class
+    found = np.int64(i32(header, _NEXT)[cell])
+    if found == UNKNOWN:
+        code = expand(header, known, config)
+        if code < 0:
+            return code
+        found = np.int64(i32(header, _NEXT)[cell])
+    return found
+
+
+@njit(cache=True)
+def classify(header, known, config):  # type: ignore[no-untyped-def]
+    """Fill TARGET and CONTENT of a configuration. Returns the target or a negative code."""
+    targets = i32(known, _TARGET)
+    if targets[config] != UNKNOWN:
+        return np.int64(targets[config])
+    classes = i32(header, _CLASS_OF)
+    # the majority vote of Boyer and Moore, among the characters that may follow
+    best, votes = DEAD, 0
+    for b in range(0x20, 0x7F):
+        t = follow(header, known, config, np.int64(classes[b]))
+        if t < 0:
+            return t
+        if t == DEAD or b == 0x22 or b == 0x5C:
+            continue
+        if votes == 0:
+            best = t
+        votes += 1 if t == best else -1
+    if best != DEAD:
+        content = u32(known, _CONTENT)
+        for b in range(0x20, 0x80):
+            if b == 0x22 or b == 0x5C:
+                continue
+            t = follow(header, known, config, np.int64(classes[b]))
+            if t < 0:
+                return t
+            if t == best:
+                content[4 * config + (b >> 5)] |= np.uint32(1) << np.uint32(b & 31)
+        code = _add_others(header, known, config, np.int64(best))
+        if code < 0:
+            return code
+    targets[config] = best
+    return np.int64(best)
+
+
+@njit(cache=True)
+def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
+    """Add to CONTENT the groups beyond ASCII that lead to `target` (PROBES: see `probes`)."""
+    probes, content = i32(known, _PROBES), u32(known, _CONTENT)
+    at = 1
+    for _ in range(probes[0]):
+        n_leads, n_more, bit = probes[at], probes[at + 1], probes[at + 2]
+        leads = at + 3
+        at = leads + n_leads
+        fits = True
+        previous = DEAD
+        for k in range(n_leads):
+            following = follow(header, known, config, np.int64(probes[leads + k]))
+            if following < 0:
+                return following
+            if following != previous:
+                previous = following
+                following = _through(header, known, following, np.int64(at), np.int64(n_more))
+                if following < DEAD:
+                    return following
+                fits = following == target
+            elif following == DEAD:
+                fits = False
+            if not fits:
+                break
+        if fits:
+            content[4 * config] |= np.uint32(1) << np.uint32(bit)
+        for _ in range(n_more):
+            at += 1 + probes[at]
+    return 0
+
+
+@njit(cache=True)
+def _through(header, known, config, at, bytes_left):  # type: ignore[no-untyped-def]
+    """Where all continuations of a first byte lead; `DEAD` if not to one place."""
+    probes = i32(known, _PROBES)
+    for _ in range(bytes_left):
+        if config == DEAD:
+            return config
+        reached = np.int64(UNKNOWN)
+        for j in range(probes[at]):
+            after = follow(header, known, config, np.int64(probes[at + 1 + j]))
+            if after < 0:
+                return after
+            if reached == UNKNOWN:
+                reached = after
+            elif reached != after:
+                return np.int64(DEAD)
+        config = reached
+        at += 1 + probes[at]
+    return config
+
+
+@njit(cache=True)
+def chain(header, known, config, need):  # type: ignore[no-untyped-def]
+    """How many times (up to `need`) the target may be followed; DEAREST is known that far.
+
+    Returns a number or a negative code. The content of each step holds that of the one before.
+    """
+    depths, deepest = i32(known, _DEPTH), i32(known, _DEEPEST)
+    if depths[config] >= need or deepest[config]:
+        return np.int64(depths[config])
+    dearest = i32(known, _DEAREST)
+    cost, content = i32(header, _CONFIG_COST), u32(known, _CONTENT)
+    here = config
+    length = 0
+    worst = 0
+    final = 0
+    while length < need:
+        target = classify(header, known, np.int64(here))
+        if target < 0:
+            return target
+        if target == DEAD:
+            final = 1
+            break
+        if length > 0:
+            smaller = False
+            for w in range(4):
+                if content[4 * config + w] & ~content[4 * here + w]:
+                    smaller = True
+            if smaller:
+                final = 1
+                break
+        length += 1
+        worst = max(worst, cost[target])
+        if target == here:
+            length = LONGEST_CHAIN
+            final = 1
+            break
+        here = target
+    depths[config] = length
+    deepest[config] = final
+    dearest[config] = worst
+    return length

@@ -1,0 +1,124 @@
+"""Whole rows of the transition table at once (numba kernel).
+
+A walk of the vocabulary asks a configuration for almost every byte class, and most classes lead to
+the same place by the same edges: a string's closing and interning is then done once, not per class.
+Different configurations often take edges to the same state with the same frames (all beginnings of
+declared keys to "some other key"): a small table remembers what came of those.
+
+Sibling: `automata.pushdown.step`, which answers for a single class.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from structspec.automata.memory import OVERFLOW, Count, Slot, i32
+from structspec.automata.pushdown import DEAD, UNKNOWN, _close
+from structspec.masks.linking import address, header_at, linked
+from structspec.masks.tables import MEMO_MASK, Known
+
+_NEXT, _COUNT = int(Slot.NEXT), int(Slot.COUNT)
+_CLASSES, _STEPS = int(Count.CLASSES), int(Count.STEPS)
+_CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
+_EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
+_EDGE_TARGET = int(Slot.EDGE_TARGET)
+_QUEUE_STATE, _QUEUE_SET = int(Slot.QUEUE_STATE), int(Slot.QUEUE_SET)
+_CURSORS, _SEEN, _MEMO = int(Known.CURSORS), int(Known.SEEN), int(Known.MEMO)
+
+#: Result: CURSORS is too short for a configuration (its number of pairs is the second counter).
+WIDE = -3
+
+
+@linked("structspec_expand", 3)
+def expand_at(header_address, known_address, config):  # type: ignore[no-untyped-def]
+    """Fill `NEXT[config, every class]`. Returns 0 or a negative code; may be repeated."""
+    header, known = header_at(header_address), header_at(known_address)
+    count, table = i32(header, _COUNT), i32(header, _NEXT)
+    start, items = i32(header, _CONFIG_START), i32(header, _CONFIG_ITEMS)
+    edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
+    edge_target = i32(header, _EDGE_TARGET)
+    queue_state, queue_set = i32(header, _QUEUE_STATE), i32(header, _QUEUE_SET)
+    cursors, seen, memo = i32(known, _CURSORS), i32(known, _SEEN), i32(known, _MEMO)
+    classes = count[_CLASSES]
+    base = config * classes
+    lo, pairs = start[config], (start[config + 1] - start[config]) >> 1
+    if pairs > len(cursors):
+        return WIDE
+    if pairs > len(queue_state):
+        return OVERFLOW
+    for i in range(pairs):
+        cursors[i] = edge_start[items[lo + 2 * i]]
+    n_seen = 0  # classes whose edges were closed, as pairs of class and a hash of the edges
+    for c in range(classes):
+        n = 0
+        h = 7
+        for i in range(pairs):
+            end = edge_start[items[lo + 2 * i] + 1]
+            e = cursors[i]
+            while e < end and edge_class[e] < c:
+                e += 1
+            cursors[i] = e
+            if e < end and edge_class[e] == c:
+                queue_state[n] = edge_target[e]
+                queue_set[n] = items[lo + 2 * i + 1]
+                n += 1
+                h = ((h * 31 + i) * 1000003 + edge_target[e]) & 0x7FFFFFFF
+        if table[base + c] != UNKNOWN:
+            continue
+        if n == 0:
+            table[base + c] = DEAD
+            continue
+        result = UNKNOWN
+        for s in range(n_seen):
+            if seen[2 * s + 1] == h and _same(header, lo, pairs, seen[2 * s], c):
+                result = table[base + seen[2 * s]]
+                break
+        if result == UNKNOWN:
+            state, frames = queue_state[0], queue_set[0]
+            place = 3 * ((state * 31 + frames * 1000003) & MEMO_MASK)
+            if n == 1 and memo[place] == state and memo[place + 1] == frames:
+                result = memo[place + 2]
+            else:
+                count[_STEPS] += 1
+                result = _close(header, n)
+                if result < 0:
+                    return result
+                if n == 1:
+                    memo[place], memo[place + 1], memo[place + 2] = state, frames, result
+            seen[2 * n_seen] = c
+            seen[2 * n_seen + 1] = h
+            n_seen += 1
+        table[base + c] = result
+    return 0
+
+
+@njit(cache=True)
+def expand(header, known, config):  # type: ignore[no-untyped-def]
+    """`expand_at` for headers."""
+    return expand_at(address(header), address(known), config)
+
+
+@njit(cache=True)
+def _same(header, lo, pairs, a, b):  # type: ignore[no-untyped-def]
+    """Whether two classes take the same edges from all pairs of a configuration."""
+    items = i32(header, _CONFIG_ITEMS)
+    for i in range(pairs):
+        state = items[lo + 2 * i]
+        if _target(header, state, a) != _target(header, state, b):
+            return False
+    return True
+
+
+@njit(cache=True)
+def _target(header, state, byte_class):  # type: ignore[no-untyped-def]
+    edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
+    lo, hi = edge_start[state], edge_start[state + 1]
+    while lo < hi:
+        mid = (lo + hi) >> 1
+        if edge_class[mid] < byte_class:
+            lo = mid + 1
+        else:
+            hi = mid
+    if lo < edge_start[state + 1] and edge_class[lo] == byte_class:
+        return i32(header, _EDGE_TARGET)[lo]
+    return -1

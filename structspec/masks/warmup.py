@@ -1,0 +1,68 @@
+"""Compiling all kernels ahead, so that no request waits for it.
+
+numba compiles kernels when they are first called and keeps the machine code on disk (beside the
+package, or in `NUMBA_CACHE_DIR`). `warm_up` calls each of them once, on a vocabulary of bytes and
+schemas that use every feature; `first_mask` of a process is quick afterwards.
+
+Example: `warm_up(print)`, or `structspec warmup` on the command line.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+__all__ = ["warm_up"]
+
+_SCHEMA = """{"type": "object", "properties": {
+  "a": {"type": "integer", "minimum": 3}, "b": {"type": "string", "maxLength": 90},
+  "c": {"type": "array", "items": {"$ref": "#"}, "maxItems": 500}, "d": {"enum": [1, "x"]},
+  "e": {"type": "string", "pattern": "^[a-f]+\\\\S*$"}},
+  "required": ["a"], "minProperties": 2, "additionalProperties": {"type": "boolean"}}"""
+_TEXT = b'{"a": 12, "b": "some text", "c": [{"a": 3, "e": "abc"}], "d": "x", "other": true}'
+
+
+def warm_up(say: Callable[[str], None] = lambda line: None) -> float:
+    """Run every kernel once; returns the seconds it took. `say` gets a line per step."""
+    began = time.perf_counter()
+    for step, seconds in _steps():
+        say(f"{step}: {seconds:.1f} s")
+    return time.perf_counter() - began
+
+
+def _steps() -> Iterator[tuple[str, float]]:
+    last = time.perf_counter()
+
+    def spent() -> float:
+        nonlocal last
+        before, last = last, time.perf_counter()
+        return last - before
+
+    from structspec.grammar import compile as compile_grammar
+    from structspec.vocab import Vocabulary
+
+    yield "import", spent()
+    words = [bytes((a, b)) for a in range(97, 123) for b in range(97, 123)]
+    vocab = Vocabulary([*(bytes((b,)) for b in range(256)), *words, None], [256 + len(words)])
+    _ = vocab.trie, vocab.plain
+    yield "vocabulary", spent()
+    grammar = compile_grammar(_SCHEMA)
+    yield "schema", spent()
+    if not grammar.accepts(_TEXT):
+        raise AssertionError("the text of the warm-up does not fit its schema")
+    compile_grammar(_SCHEMA, key_order="any").accepts(_TEXT)
+    yield "automaton", spent()
+    constraint = grammar.bind(vocab)
+    yield "costs of the vocabulary", spent()
+    state = constraint.start
+    for byte in _TEXT:
+        constraint.mask(state)
+        constraint.mask(state, 60)
+        state = constraint.advance(state, byte)
+    out = np.zeros((2, len(constraint.mask(state))), np.uint32)
+    constraint.fill([constraint.start, state], out)
+    constraint.forced(constraint.start)
+    constraint.cache.compact([state])
+    yield "masks", spent()

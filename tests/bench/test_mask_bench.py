@@ -1,0 +1,101 @@
+"""The mask benchmark counts what it says, and replaces workers that die."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from structspec.bench import masks_run
+from structspec.bench.masks import percentiles, summarise
+from structspec.bench.masks_jobs import hard_jobs, write_vocabulary
+from structspec.bench.masks_report import BEGIN, END, tables, write_between_markers
+from structspec.bench.masks_run import EngineRun, run_engine
+from structspec.bench.masks_worker import read_vocabulary
+from structspec.vocab import Vocabulary
+
+VOCAB = Vocabulary([*(bytes((b,)) for b in range(256)), None, b"ab"], [256])
+
+
+def test_percentiles_are_nearest_ranks() -> None:
+    found = percentiles(range(1, 1001))
+    assert found is not None
+    assert [found[k] for k in ("p50", "p90", "p99", "p99.9", "max")] == [500, 900, 990, 999, 1000]
+    assert percentiles([]) is None
+
+
+def test_a_vocabulary_survives_its_file(tmp_path: Path) -> None:
+    write_vocabulary(VOCAB, tmp_path / "v.npz")
+    read = read_vocabulary(tmp_path / "v.npz")
+    assert read.tokens == list(VOCAB.tokens) and read.eos_ids == [256]
+
+
+def answer(job: str, verdict: str, times: list[list[int]]) -> dict[str, Any]:
+    return {"id": job, "first": [2_000_000], "texts": [{"verdict": verdict, "times": times}]}
+
+
+def test_only_texts_that_all_common_engines_walk_are_compared() -> None:
+    jobs = [{"id": name, "schema": "{}", "texts": [{"ids": [1], "valid": True}]} for name in "ab"]
+    runs = [EngineRun("structspec", "1"), EngineRun("llguidance", "2"), EngineRun("other", "3")]
+    for run in runs:
+        run.answers["a"] = answer("a", "accepted", [[1000, 3000], [9000, 3000], [2000, 1000]])
+        run.answers["b"] = answer("b", "accepted", [[50_000]])
+    runs[1].answers["b"] = answer("b", "rejected", [[50_000]])
+    figures, times = summarise(runs, jobs)
+    assert figures["common_texts"] == 1
+    assert times["structspec"] == times["other"] == [2.0, 3.0]  # medians of the repeats, in µs
+    assert figures["engines"]["llguidance"]["verdicts"] == {"false reject": 1, "right": 1}
+    figures |= {"tokens": 1, "hard": {}}
+    report = {"machine": {"cores": 2, "processor": "x", "python": "3"}, "command": "c"}
+    text = tables({**report, "vocabularies": {"v": figures}})
+    assert "| *structspec / llguidance* | 1.00 |" in text
+
+
+def test_a_page_keeps_what_stands_around_the_markers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_between_markers(page, "new")
+    assert page.read_text() == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+
+
+def test_workers_answer_time_out_and_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import json, os, sys, time\n"
+        "skip = int(sys.argv[-1].split('=')[1])\n"
+        "print(json.dumps({'ready': '1', 'seconds': 0.0, 'memory': 1}), flush=True)\n"
+        "for n, line in enumerate(open([a for a in sys.argv if a.endswith('.jsonl')][0])):\n"
+        "    if n < skip: continue\n"
+        "    if n == 1: time.sleep(60)\n"
+        "    if n == 2: sys.exit(3)\n"
+        "    answer = {'id': json.loads(line)['id'], 'first': [1], 'texts': [], 'grown': 5}\n"
+        "    print(json.dumps(answer), flush=True)\n"
+    )
+    launcher = tmp_path / "python"
+    launcher.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
+    launcher.chmod(0o755)
+    jobs = tmp_path / "jobs.jsonl"
+    jobs.write_text("".join(json.dumps({"id": str(i)}) + "\n" for i in range(4)))
+    monkeypatch.setattr(masks_run, "_START_LIMIT", 30.0)
+    run = run_engine(
+        "llguidance", str(launcher), tmp_path / "v.npz", jobs,
+        repeats=1, clock="cpu", time_limit=2.0, engine_limit=60.0,
+    )  # fmt: skip
+    assert [sorted(set(a) - {"id", "first", "texts"}) for a in run.answers.values()] == [
+        ["grown"], ["timeout"], ["crash"], ["grown"],
+    ]  # fmt: skip
+
+
+def test_the_hard_schemas_hold_their_texts() -> None:
+    import structspec
+
+    for job in hard_jobs(VOCAB):
+        if job["id"] in ("enum of 5,000", "2,000 properties"):
+            continue  # seconds each; the benchmark runs them
+        text = VOCAB.decode(job["texts"][0]["ids"])
+        assert structspec.compile(job["schema"]).accepts(text), job["id"]
