@@ -59,6 +59,11 @@ def _make(vocab: Vocabulary) -> VocabularyTables:
     for token in vocab.eos_ids:
         eos[token >> 5] |= np.uint32(1 << (token & 31))
     # Copies: kernels are compiled for writable arrays only.
-    trie = TokenTrie(vocab.trie.byte.copy(), vocab.trie.skip.copy(), terminal)
+    byte, skip = vocab.trie.byte.copy(), vocab.trie.skip.copy()
+    root, child = np.full(256, -1, np.int32), 1
+    while child < len(byte):
+        root[byte[child]] = child
+        child = int(skip[child])
+    trie = TokenTrie(byte, skip, terminal, root)
     covered = vocab.written_bytes <= vocab.single_bytes
     return VocabularyTables(start, data, trie, enabled, eos, covered)
