@@ -58,12 +58,14 @@ class TokenTrie:
     """The parts of a token trie that costs need: nodes in depth-first order, node 0 the root.
 
     byte: uint8[N]; skip: int32[N], first node after the subtree; terminal: uint8[N], 1 if a
-    token ends at the node.
+    token ends at the node; root: int32[256], the children of the root by byte (−1: none), most of
+    which a walk would otherwise have to skip.
     """
 
     byte: NDArray[np.uint8]
     skip: IntArray
     terminal: NDArray[np.uint8]
+    root: IntArray
 
 
 @dataclass(frozen=True)
@@ -151,17 +153,41 @@ def solve_costs(
         m.separator_state, m.any_order, m.minimum, m.maximum, m.levels, m.first_repeatable,
         class_enabled, sample, reach_start, reach_member,
     )  # fmt: skip
-    _sweep(*common, reach_bytes, base, via, rule, copy, *shape, no_bytes, no_nodes, no_bytes, False)
+    _sweep(
+        *common,
+        reach_bytes,
+        base,
+        via,
+        rule,
+        copy,
+        *shape,
+        no_bytes,
+        no_nodes,
+        no_bytes,
+        no_nodes,
+        False,
+    )
     cost = reach_bytes
     if trie is not None:
         cost = key_tokens(
             n.edge_start, n.edge_class, n.edge_target, sample, reach_start, reach_member,
-            reach_bytes, reach_via, trie.byte, trie.skip, trie.terminal,
+            reach_bytes, reach_via, trie.byte, trie.skip, trie.terminal, trie.root,
         )  # fmt: skip
         for array in (base, rule, copy, shape[0], shape[1], shape[5], shape[6]):
             array[:] = UNREACHABLE
         _sweep(
-            *common, cost, base, via, rule, copy, *shape, trie.byte, trie.skip, trie.terminal, True
+            *common,
+            cost,
+            base,
+            via,
+            rule,
+            copy,
+            *shape,
+            trie.byte,
+            trie.skip,
+            trie.terminal,
+            trie.root,
+            True,
         )
     return Costs(
         base, rule, copy, reach_start, reach_member, cost, *shape,
@@ -176,7 +202,7 @@ def _sweep(  # type: ignore[no-untyped-def]
     required, repeatable, value_state, key_state, separator_state, any_order, minimum, maximum,
     levels, first_repeatable, class_enabled, sample, reach_start, reach_member, reach_cost, base,
     via, rule, copy, member_value, member_key, next_required, member_order, member_table,
-    member_rest, member_total, trie_byte, trie_skip, trie_terminal, tokens,
+    member_rest, member_total, trie_byte, trie_skip, trie_terminal, root, tokens,
 ):  # fmt: skip
     """Relax until nothing changes. `via[q]` is the edge (or −2 − call) of the cheapest path.
 
@@ -234,7 +260,9 @@ def _sweep(  # type: ignore[no-untyped-def]
                     here = q
                     while via[here] >= 0 and sample[edge_class[via[here]]] >= 0:
                         e = via[here]
-                        node = child_along(trie_byte, trie_skip, node, wide(sample[edge_class[e]]))
+                        node = child_along(
+                            trie_byte, trie_skip, root, node, wide(sample[edge_class[e]])
+                        )
                         if node < 0:
                             break
                         here = edge_target[e]

@@ -17,8 +17,10 @@ UNREACHABLE = 1 << 28
 
 
 @inner
-def child_along(trie_byte, trie_skip, node, byte):  # type: ignore[no-untyped-def]
-    """The child of a trie node along a byte, or −1."""
+def child_along(trie_byte, trie_skip, root, node, byte):  # type: ignore[no-untyped-def]
+    """The child of a trie node along a byte, or −1; `root` are the children of node 0 by byte."""
+    if node == 0:
+        return wide(root[byte])
     child, end = node + 1, wide(trie_skip[node])
     while child < end:
         if trie_byte[child] == byte:
@@ -270,7 +272,7 @@ def _find_member(reach_start, reach_member, state, member):  # type: ignore[no-u
 @njit(cache=True)
 def key_tokens(  # type: ignore[no-untyped-def]
     edge_start, edge_class, edge_target, sample, reach_start, reach_member, reach_bytes,
-    reach_via, trie_byte, trie_skip, trie_terminal,
+    reach_via, trie_byte, trie_skip, trie_terminal, root,
 ):  # fmt: skip
     """Tokens along the shortest way from each key state to the end of each member's key."""
     n_states = len(edge_start) - 1
@@ -308,7 +310,7 @@ def key_tokens(  # type: ignore[no-untyped-def]
             e = reach_via[here]
             if sample[edge_class[e]] < 0:
                 break
-            node = child_along(trie_byte, trie_skip, node, wide(sample[edge_class[e]]))
+            node = child_along(trie_byte, trie_skip, root, node, wide(sample[edge_class[e]]))
             if node < 0:
                 break
             here = _find_member(reach_start, reach_member, edge_target[e], k)

@@ -177,7 +177,7 @@ class Constraint:
         """
         cache = self._cache
         with cache.lock:
-            if self._covered:
+            if self._covered and token not in self.vocab.eos_ids:
                 following = advance_state(
                     cache.header, cache.known, cache.words, state, cache.epoch, token
                 )

@@ -145,7 +145,12 @@ class VocabularyTables(Header):
         self.covered = vocab.written_bytes <= vocab.single_bytes
         terminal = (np.diff(vocab.trie.token_offset) > 0).astype(np.uint8)
         # Copies: kernels are compiled for writable arrays only.
-        self.trie = TokenTrie(vocab.trie.byte.copy(), vocab.trie.skip.copy(), terminal)
+        byte, skip = vocab.trie.byte.copy(), vocab.trie.skip.copy()
+        root, child = np.full(256, -1, np.int32), 1
+        while child < len(byte):
+            root[byte[child]] = child
+            child = int(skip[child])
+        self.trie = TokenTrie(byte, skip, terminal, root)
         self.max_depth = max(b.max_depth for b in (plain.walk, plain.others, plain.tails))
 
     def _put_blocks(self, slot: int, blocks: Blocks) -> None:
