@@ -50,7 +50,6 @@ _TABLES: tuple[tuple[Slot, int], ...] = (
     (Slot.CONFIG_ITEMS, Count.CONFIG_ITEMS),
     (Slot.CONFIG_ACCEPTS, Count.CONFIGS),
     (Slot.CONFIG_COST, Count.CONFIGS),
-    (Slot.CONFIG_UNIFORM, Count.CONFIGS),
 )
 _HASHES = (
     (Slot.FRAME_HASH, 0, Count.FRAMES),
