@@ -37,6 +37,7 @@ __all__ = [
     "asserts",
     "concat",
     "nullable",
+    "width",
 ]
 
 
@@ -141,3 +142,22 @@ def nullable(node: Node) -> bool:
     if isinstance(node, Alternation):
         return any(map(nullable, node.items))
     return isinstance(node, Repeat) and (node.minimum == 0 or nullable(node.item))
+
+
+def width(node: Node) -> int | None:
+    """How many characters every match has; None if that differs."""
+    match node:
+        case Chars():
+            return 1
+        case Concat(items):
+            widths = [width(item) for item in items]
+            return None if None in widths else sum(filter(None, widths))
+        case Alternation(items):
+            found = {width(item) for item in items}
+            return found.pop() if len(found) == 1 else None
+        case Repeat(item, minimum, maximum):
+            each = width(item)
+            if minimum != maximum and each != 0:
+                return None
+            return None if each is None else each * minimum
+    return 0

@@ -31,9 +31,7 @@ from typing import Final, Literal, NoReturn
 from structspec.errors import SchemaError, UnsupportedFeature
 from structspec.frontends.regex import classes
 from structspec.frontends.regex.ast import (
-    Alternation,
     Chars,
-    Concat,
     End,
     Look,
     Node,
@@ -42,6 +40,7 @@ from structspec.frontends.regex.ast import (
     WordBoundary,
     alternation,
     concat,
+    width,
 )
 from structspec.frontends.regex.case import ignoring_case
 
@@ -268,7 +267,7 @@ class _Parser:
         if look is None:
             return node
         behind, negated = look
-        if behind and self.python and not _fixed_width(node):
+        if behind and self.python and width(node) is None:
             self.fail("a lookbehind must match texts of one length", start)
         return Look(node, behind, negated)
 
@@ -499,26 +498,3 @@ class _Parser:
         if shorthand is not None:
             return shorthand
         return self.character_escape(start, in_class=True)
-
-
-def _fixed_width(node: Node) -> bool:
-    return _width(node) is not None
-
-
-def _width(node: Node) -> int | None:
-    """How many characters every match has; None if that differs."""
-    match node:
-        case Chars():
-            return 1
-        case Concat(items):
-            widths = [_width(item) for item in items]
-            return None if None in widths else sum(filter(None, widths))
-        case Alternation(items):
-            found = {_width(item) for item in items}
-            return found.pop() if len(found) == 1 else None
-        case Repeat(item, minimum, maximum):
-            width = _width(item)
-            if minimum != maximum and width != 0:
-                return None
-            return None if width is None else width * minimum
-    return 0

@@ -310,7 +310,9 @@ def _no_lookaround(node: Node) -> None:
     match node:
         case Look(_, behind, _):
             name = "lookbehind" if behind else "lookahead"
-            raise UnsupportedFeature(name, "", f"this tree of a pattern cannot hold a {name}")
+            raise UnsupportedFeature(
+                name, "", f"a {name} takes an automaton of its own, which is not made here"
+            )
         case Concat(items) | Alternation(items):
             for item in items:
                 _no_lookaround(item)
