@@ -50,12 +50,17 @@ def classify(header, known, config):  # type: ignore[no-untyped-def]
     if targets[config] != UNKNOWN:
         return np.int64(targets[config])
     classes = i32(header, _CLASS_OF)
+    base = config * i32(header, _COUNT)[_CLASSES]
+    table = i32(header, _NEXT)
     # the majority vote of Boyer and Moore, among the characters that may follow
-    best, votes = DEAD, 0
-    for b in range(0x20, 0x7F):
-        t = follow(header, known, config, np.int64(classes[b]))
-        if t < 0:
-            return t
+    best, votes = np.int64(DEAD), 0
+    for b in range(0x20, 0x80):
+        t = np.int64(table[base + classes[b]])
+        if t == UNKNOWN:
+            code = expand(header, known, config)
+            if code < 0:
+                return code
+            t = np.int64(table[base + classes[b]])
         if t == DEAD or b == 0x22 or b == 0x5C:
             continue
         if votes == 0:
@@ -64,12 +69,7 @@ def classify(header, known, config):  # type: ignore[no-untyped-def]
     if best != DEAD:
         content = u32(known, _CONTENT)
         for b in range(0x20, 0x80):
-            if b == 0x22 or b == 0x5C:
-                continue
-            t = follow(header, known, config, np.int64(classes[b]))
-            if t < 0:
-                return t
-            if t == best:
+            if table[base + classes[b]] == best and b != 0x22 and b != 0x5C:
                 content[4 * config + (b >> 5)] |= np.uint32(1) << np.uint32(b & 31)
         code = _add_others(header, known, config, np.int64(best))
         if code < 0:

@@ -39,38 +39,44 @@ def expand_at(header_address, known_address, config):  # type: ignore[no-untyped
     edge_target = i32(header, _EDGE_TARGET)
     queue_state, queue_set = i32(header, _QUEUE_STATE), i32(header, _QUEUE_SET)
     cursors, seen, memo = i32(known, _CURSORS), i32(known, _SEEN), i32(known, _MEMO)
+    seen_target = seen[2 * count[_CLASSES] :]
     classes = count[_CLASSES]
     base = config * classes
     lo, pairs = start[config], (start[config + 1] - start[config]) >> 1
-    if pairs > len(cursors):
+    if 2 * pairs > len(cursors):
         return WIDE
     if pairs > len(queue_state):
         return OVERFLOW
     for i in range(pairs):
         cursors[i] = edge_start[items[lo + 2 * i]]
+        cursors[pairs + i] = edge_start[items[lo + 2 * i] + 1]
     n_seen = 0  # classes whose edges were closed, as pairs of class and a hash of the edges
-    for c in range(classes):
+    while True:  # a merge of the pairs' edges, which are sorted by class
+        c = classes
+        for i in range(pairs):
+            if cursors[i] < cursors[pairs + i] and edge_class[cursors[i]] < c:
+                c = edge_class[cursors[i]]
+        if c == classes:
+            break
         n = 0
         h = 7
         for i in range(pairs):
-            end = edge_start[items[lo + 2 * i] + 1]
             e = cursors[i]
-            while e < end and edge_class[e] < c:
-                e += 1
-            cursors[i] = e
-            if e < end and edge_class[e] == c:
+            if e < cursors[pairs + i] and edge_class[e] == c:
                 queue_state[n] = edge_target[e]
                 queue_set[n] = items[lo + 2 * i + 1]
                 n += 1
                 h = ((h * 31 + i) * 1000003 + edge_target[e]) & 0x7FFFFFFF
+                cursors[i] = e + 1
         if table[base + c] != UNKNOWN:
-            continue
-        if n == 0:
-            table[base + c] = DEAD
             continue
         result = UNKNOWN
         for s in range(n_seen):
-            if seen[2 * s + 1] == h and _same(header, lo, pairs, seen[2 * s], c):
+            if seen[2 * s + 1] == h and (
+                edge_target[cursors[0] - 1] == seen_target[s]
+                if pairs == 1
+                else _same(header, lo, pairs, seen[2 * s], c)
+            ):
                 result = table[base + seen[2 * s]]
                 break
         if result == UNKNOWN:
@@ -87,8 +93,12 @@ def expand_at(header_address, known_address, config):  # type: ignore[no-untyped
                     memo[place], memo[place + 1], memo[place + 2] = state, frames, result
             seen[2 * n_seen] = c
             seen[2 * n_seen + 1] = h
+            seen_target[n_seen] = state
             n_seen += 1
         table[base + c] = result
+    for c in range(classes):  # only now: a repeated call must not find unfinished classes refused
+        if table[base + c] == UNKNOWN:
+            table[base + c] = DEAD
     return 0
 
 

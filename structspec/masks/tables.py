@@ -199,8 +199,8 @@ class Knowledge(Header):
         self.put(Known.PROBES, probes)
         self.put(Known.SPECIALS, np.array(list(specials), np.int32).ravel())
         self.put(Known.CLASS_BYTE, class_byte)
-        self.put(Known.CURSORS, np.zeros(64, np.int32))
-        self.put(Known.SEEN, np.zeros(2 * classes, np.int32))
+        self.put(Known.CURSORS, np.zeros(128, np.int32))
+        self.put(Known.SEEN, np.zeros(3 * classes, np.int32))
         self.put(Known.MEMO, np.full(3 * (MEMO_MASK + 1), -1, np.int32))
         count = np.zeros(len(Tally), np.int32)
         count[Tally.WORDS] = words
