@@ -188,7 +188,7 @@ class Constraint:
     def _advance(self, state: int, token: int) -> int:
         if state == END:
             raise TokenRejected(token, state, (), "the text has ended")
-        cache, vocab = self._cache, self.vocab
+        vocab = self.vocab
         named = token in self._specials
         if token in vocab.eos_ids:  # before the range: end tokens may lie behind the tokens
             if self.accepting(state):
