@@ -149,6 +149,25 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: {"const": list(range(300_000))},
         "the budget for work",
     ),
+    "100 members that depend on each other": (
+        lambda: {"dependentRequired": {f"a{i}": [f"b{i}"] for i in range(100)}},
+        "the budget for (work|alternatives)",
+    ),
+    "2,000 patterns of keys": (
+        lambda: {"patternProperties": {f"^x{i}_": {"minLength": i} for i in range(2_000)}},
+        "the budget for (cells of keys|work)",
+    ),
+    "200 conditions": (
+        lambda: branches(
+            200,
+            lambda i: {
+                "if": {"properties": {"a": {"const": i}}, "required": ["a"]},
+                "then": {"required": [f"b{i}"]},
+            },
+            "allOf",
+        ),
+        "at the root, 'allOf': the budget for (work|alternatives)",
+    ),
     "300 overlapping patterns of keys": (
         lambda: {"patternProperties": {f"a{i}": {"minLength": i} for i in range(300)}},
         "the budget for (cells of keys|work|time|states)",

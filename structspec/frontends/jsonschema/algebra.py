@@ -102,7 +102,7 @@ def intersect(left: Form, right: Form, prune: Prune | None = None) -> Form:
         size = len(mine) * len(theirs)
         if size > MOST_ALTERNATIVES and min(len(mine), len(theirs)) > 1:
             raise BudgetExceeded("alternatives", MOST_ALTERNATIVES, size)
-    spend(1 + len(left.numbers) * len(right.numbers) + 2 * len(left.strings) * len(right.strings))
+    spend(8 + len(left.numbers) * len(right.numbers) + 2 * len(left.strings) * len(right.strings))
     numbers = (a.intersect(b) for a in left.numbers for b in right.numbers)
     strings = (a.intersect(b) for a in left.strings for b in right.strings)
     form = Form(
@@ -151,7 +151,6 @@ def _products(
     found: dict[Shape, None] = {}
     for mine in left:
         for theirs in right:
-            spend(12)
             both = mine.intersect(theirs)
             if not both.empty and both not in found and not (prune and prune(both)):
                 found[both] = None

@@ -100,7 +100,7 @@ class ArrayShape:
         if self is ALL_ARRAYS:
             return other
         length = max(len(self.prefix), len(other.prefix))
-        spend(1 + length)
+        spend(12 + length)
         limits = [limit for limit in (self.maximum, other.maximum) if limit is not None]
         return ArrayShape(
             tuple(conjoin(self.item(i), other.item(i)) for i in range(length)),

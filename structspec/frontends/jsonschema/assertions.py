@@ -15,7 +15,7 @@ from typing import Any
 
 from structspec.automata.chardfa import CharDfa
 from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
-from structspec.frontends.jsonschema.algebra import ANYTHING, Form, intersect
+from structspec.frontends.jsonschema.algebra import ANYTHING, MOST_ALTERNATIVES, Form, intersect
 from structspec.frontends.jsonschema.arrays import ALL_ARRAYS, ArrayShape, Count
 from structspec.frontends.jsonschema.budget import automaton_budget
 from structspec.frontends.jsonschema.evaluated import Evaluated, Kind
@@ -293,6 +293,8 @@ class _Reader:
         for condition in self.conditions():
             met = [a.intersect(b) for a in shapes for b in condition]
             shapes = [both for both in met if not both.empty]
+            if len(shapes) > MOST_ALTERNATIVES:
+                raise BudgetExceeded("alternatives", MOST_ALTERNATIVES, len(shapes))
         yield from shapes
 
     # Evaluation ----------------------------------------------------------------------------

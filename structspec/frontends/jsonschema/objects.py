@@ -121,6 +121,7 @@ class ObjectShape:
             return self
         if self is ALL_OBJECTS:
             return other
+        spend(12)
         mine, theirs = self.declared, other.declared
         properties = mine
         if theirs or other.additional != TRUE or other.cells:

@@ -144,8 +144,9 @@ _MADE: Kept[tuple[CharDfa, CharDfa | None], CharDfa] = Kept(300_000)
 def _both(left: CharDfa, right: CharDfa) -> CharDfa:
     found = _MADE.get((left, right))
     if found is None:
+        spend(50 + 2 * (len(left.rows) + len(right.rows)))
         found = left.intersect(right, automaton_budget(MOST_PAIRS))
-        spend(len(found.rows))
+        spend(2 * len(found.rows))
         _MADE.put((left, right), found, len(found.rows) + 1)
     return found
 
@@ -153,8 +154,8 @@ def _both(left: CharDfa, right: CharDfa) -> CharDfa:
 def _beyond(pattern: CharDfa) -> CharDfa:
     found = _MADE.get((pattern, None))
     if found is None:
+        spend(50 + 2 * len(pattern.rows))
         found = pattern.complement(automaton_budget(MOST_PAIRS))
-        spend(len(found.rows))
         _MADE.put((pattern, None), found, len(found.rows) + 1)
     return found
 
