@@ -24,6 +24,7 @@ rows release the interpreter lock, so constraints on different caches run side b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,7 @@ from structspec.masks.fill import (
     SEVERAL,
     STALE,
     UNLIMITED,
+    advance_class,
     advance_state,
     compute_row,
     fill_states,
@@ -101,6 +103,7 @@ class Constraint:
             raise _unsatisfiable(network, vocab)
         self._enabled = enabled
         self._tables = VocabularyTables.of(vocab)
+        self._specials = dict(self._special_tokens())
         self._cache = cache or self.new_cache()
         if not self._covered and self.distance(self.start) >= UNREACHABLE:
             raise _unsatisfiable(network, vocab)
@@ -142,8 +145,7 @@ class Constraint:
             writable = [b for b in members if self._enabled[b]]
             if len(writable) <= 1:
                 single[index] = writable[0] if writable else NONE
-        specials = self._special_tokens()
-        for _, byte_class in specials:
+        for byte_class in self._specials.values():
             single[byte_class] = SEVERAL  # never the only *byte*
         return Knowledge(
             self._words,
@@ -152,13 +154,18 @@ class Constraint:
             self.limits.memory // 4,
             bulk=self.vocab.size >= _BULK_VOCABULARY,
             probes=other_probes(network.class_of, self._enabled),
-            specials=specials,
+            specials=self._specials.items(),
             class_byte=single,
         )
 
     def _special_tokens(self) -> list[tuple[int, int]]:
         """Token ids and classes of the special tokens that the grammar names."""
-        return []
+        network: Any = self._network
+        return [
+            (self.vocab.special[name], network.special_class(index))
+            for index, name in enumerate(getattr(network, "specials", ()))
+            if name in self.vocab.special
+        ]
 
     # -- states ----------------------------------------------------------------------------
 
@@ -187,21 +194,29 @@ class Constraint:
         if state == END:
             raise TokenRejected(token, state, (), "the text has ended")
         cache, vocab = self._cache, self.vocab
-        if token in vocab.eos_ids:  # before the range: end tokens may lie behind the tokens
-            if self.accepting(state):
-                return END
+        if token in vocab.eos_ids and self.accepting(state):
+            return END
+        if token in self._specials:  # end tokens too, where the text is not complete
+            following = cache.run(
+                advance_class,
+                cache.header,
+                cache.known,
+                state,
+                cache.epoch,
+                self._specials[token],
+            )
+        elif token in vocab.eos_ids:  # before the range: they may lie behind the tokens
             raise TokenRejected(token, state, self._some_allowed(state), "the text is incomplete")
-        if not 0 <= token < len(vocab.tokens):
+        elif not 0 <= token < len(vocab.tokens):
             raise TokenRejected(token, state, self._some_allowed(state), "no such token")
-        following = cache.run(
-            advance_state, cache.header, cache.known, cache.words, state, cache.epoch, token
-        )
+        else:
+            following = self._step(state, token)
         if following == STALE:
             raise StaleState(state)
         if following != REJECTED and not self._completable(following):
             following = REJECTED
         if following == REJECTED:
-            shown = vocab.tokens[token]
+            shown = None if token in self._specials else vocab.tokens[token]
             raise TokenRejected(
                 token, state, self._some_allowed(state), repr(shown) if shown else "no text"
             )

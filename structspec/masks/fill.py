@@ -304,6 +304,18 @@ def advance_state(header, known, words, state, epoch, token):  # type: ignore[no
 
 
 @njit(cache=True)
+def advance_class(header, known, state, epoch, byte_class):  # type: ignore[no-untyped-def]
+    """The state after one step of a class, which may be a special token's; or a negative code."""
+    config = state & _LOW
+    if state >> 32 != epoch or config >= i32(header, _COUNT)[_CONFIGS]:
+        return STALE
+    following = follow(header, known, config, byte_class)
+    if following <= DEAD:
+        return REJECTED if following == DEAD else following
+    return (epoch << 32) | following
+
+
+@njit(cache=True)
 def only_byte(header, known, config, primary):  # type: ignore[no-untyped-def]
     """The single byte that may follow: byte + 1, 0 if there is a choice (or the text may end).
 
