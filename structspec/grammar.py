@@ -22,7 +22,7 @@ from structspec.frontends.jsonschema import SchemaOptions, lower_schema
 from structspec.frontends.regex import Dialect, lower_regex
 from structspec.frontends.tags import lower_tags
 from structspec.frontends.types import TypeSpec, describe
-from structspec.limits import Limits
+from structspec.limits import Limits, Stopwatch
 from structspec.masks.constraint import Constraint
 from structspec.masks.serial import pack, unpack
 from structspec.report import Report
@@ -264,9 +264,10 @@ def compile(  # the surface's name: structspec.compile
         resources=resources,
     )
     spec: TypeSpec | None = None
+    watch = Stopwatch(limits)  # one for front end and automaton
     if syntax == "json_schema":
         spec = describe(source)
-        grammar_ir, report = lower_schema(spec.schema, options, limits)
+        grammar_ir, report = lower_schema(spec.schema, options, limits, watch)
     elif syntax == "structural_tag":
         grammar_ir, report = lower_tags(source, options)
     else:
@@ -275,7 +276,7 @@ def compile(  # the surface's name: structspec.compile
                 f"a source of syntax {syntax!r} is a str, not {type(source).__name__}"
             )
         grammar_ir, report = _lower_text(source, syntax, start, dialect, options)
-    network = build_network(grammar_ir, limits)
+    network = build_network(grammar_ir, limits, watch)
     return Grammar(network, report, limits, _Source(spec, syntax), grammar_ir)
 
 

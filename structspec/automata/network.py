@@ -61,19 +61,24 @@ _TINY = ir.GrammarIR({"root": ir.Bytes(b"a")}, "root")
 _warm: list[bool] = []
 
 
-def build_network(grammar: ir.GrammarIR, limits: Limits | None = None) -> Network:
-    """Compile a grammar.
+def build_network(
+    grammar: ir.GrammarIR, limits: Limits | None = None, watch: Stopwatch | None = None
+) -> Network:
+    """Compile a grammar; `watch`: of these limits, if a front end has used time already.
 
     Raises `UnsupportedFeature` for left recursion and `BudgetExceeded` past a limit.
     """
+    limits = limits or Limits()
+    watch = watch or Stopwatch(limits)
     if not _warm:
         _warm.append(True)
-        _build(_TINY, Limits(time=float("inf")))
-    return _build(grammar, limits or Limits())
+        endless = Limits(time=float("inf"))
+        with watch.stopped():
+            _build(_TINY, endless, Stopwatch(endless))
+    return _build(grammar, limits, watch)
 
 
-def _build(grammar: ir.GrammarIR, limits: Limits) -> Network:
-    watch = Stopwatch(limits)
+def _build(grammar: ir.GrammarIR, limits: Limits, watch: Stopwatch) -> Network:
     program = encode(grammar)
     watch.check()
     p = program

@@ -30,7 +30,7 @@ from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.places import Atlas
 from structspec.frontends.jsonschema.spelling import spell, spell_text
 from structspec.ir import GrammarIR
-from structspec.limits import Limits
+from structspec.limits import Limits, Stopwatch
 from structspec.report import Report
 
 __all__ = ["SchemaOptions", "lower_schema", "spell", "spell_text"]
@@ -40,6 +40,7 @@ def lower_schema(
     schema: dict[str, Any] | bool | str,
     options: SchemaOptions | None = None,
     limits: Limits | None = None,
+    watch: Stopwatch | None = None,
 ) -> tuple[GrammarIR, Report]:
     """Lower a schema (a JSON value, or its text) to a grammar; report on every keyword.
 
@@ -49,7 +50,7 @@ def lower_schema(
     A schema that nothing satisfies gives a grammar whose start rule is `structspec.ir.NOTHING`.
     """
     options = options or SchemaOptions()
-    with Work(limits or Limits()).running():
+    with Work(limits or Limits(), watch).running():
         atlas = Atlas(load(schema, options), options)
         lowering = Lowering(atlas, Normaliser(atlas, options), options)
         try:

@@ -41,9 +41,9 @@ _TICKS = 4096
 class Work:
     """The meter of one compile."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, watch: Stopwatch | None = None) -> None:
         self.limits = limits
-        self.watch = Stopwatch(limits)
+        self.watch = watch or Stopwatch(limits)
         self.spent = 0
         self._next = _TICKS
 

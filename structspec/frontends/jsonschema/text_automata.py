@@ -32,7 +32,7 @@ from typing import Literal, TypeAlias
 from structspec import ir
 from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa, CharNfa, LengthSet
 from structspec.automata.chardfa_alphabet import merged
-from structspec.errors import BudgetExceeded
+from structspec.errors import BudgetExceeded, UnsupportedFeature
 from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.intervals import (
     LENGTHS,
@@ -43,7 +43,7 @@ from structspec.frontends.jsonschema.intervals import (
 )
 from structspec.frontends.jsonschema.kept import Kept
 from structspec.frontends.jsonschema.spelling import Ranges, Spelling
-from structspec.frontends.regex import ast, parse, resolve
+from structspec.frontends.regex import ast, language, parse, resolve
 
 __all__ = ["add_regex", "lower", "pattern_dfa", "regex_dfa"]
 
@@ -59,9 +59,14 @@ def pattern_dfa(pattern: str, budget: Budget | None = None) -> CharDfa:
     """The strings in which an ECMAScript pattern matches somewhere.
 
     Raises `SchemaError` for a malformed pattern and `UnsupportedFeature` for one that is not
-    regular (lookaround, backreferences).
+    regular (backreferences) or looks ahead from inside a lookbehind.
     """
-    return regex_dfa(resolve(parse(pattern, web=True), search=True), budget)
+    tree = parse(pattern, web=True)
+    try:
+        node = resolve(tree, search=True)
+    except UnsupportedFeature:  # lookaround that does not reduce: an automaton with obligations
+        return language(tree, search=True).dfa
+    return regex_dfa(node, budget)
 
 
 def regex_dfa(node: ast.Node, budget: Budget | None = None) -> CharDfa:
