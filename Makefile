@@ -33,7 +33,7 @@ agent: $(VENV)/.installed  ## tool calls against a real database and files, with
 	$(BIN)/python examples/agent.py
 
 test: $(VENV)/.installed  ## the tests, under 15 minutes on 2 cores, no GPU
-	$(BIN)/python -m pytest -q -m 'not full'
+	$(BIN)/python -m pytest -q -m 'not full' -n 2 --dist worksteal
 
 test-full: $(VENV)/.installed  ## everything, including the long runs
 	$(BIN)/python -m pytest -q
