@@ -90,14 +90,20 @@ class Constraint:
         enabled = np.ones(256, np.bool_) if assume_all_bytes else tables.enabled
         trie = tables.trie if self._covered and not assume_all_bytes else None
         self._assumed = assume_all_bytes
+        named = {name: vocab.special_id(name) for name in network.specials}
+        special = {name: token for name, token in named.items() if token is not None}
         if saved is not None:
             self._costs = unpack_costs(saved, network, self._binding())
         else:
-            self._costs = solve_costs(network, enabled, trie, vocab.special)
+            self._costs = solve_costs(network, enabled, trie, special)
         if self._costs.rule[0] >= UNREACHABLE and not network.start_nullable:
             raise _unsatisfiable(network, vocab)
         self._enabled = enabled
-        self._specials = dict(self._special_tokens())
+        self._specials = {
+            special[name]: network.special_class(index)
+            for index, name in enumerate(network.specials)
+            if name in special
+        }  # classes by token
         self._cache = cache or self.new_cache()
         if not self._covered and self.distance(self.start) >= UNREACHABLE:
             raise _unsatisfiable(network, vocab)
@@ -151,15 +157,6 @@ class Constraint:
             specials=self._specials.items(),
             class_byte=single,
         )
-
-    def _special_tokens(self) -> list[tuple[int, int]]:
-        """Token ids and classes of the special tokens that the grammar names."""
-        special = self.vocab.special
-        return [
-            (special[name], self._network.special_class(index))
-            for index, name in enumerate(self._network.specials)
-            if name in special
-        ]
 
     # -- states ----------------------------------------------------------------------------
 
@@ -487,7 +484,7 @@ def _unsatisfiable(network: Network, vocab: Vocabulary) -> Unsatisfiable:
                     special.append(name)
                     config = following
                     break
-    lacking = tuple(dict.fromkeys(name for name in special if name not in vocab.special))
+    lacking = tuple(dict.fromkeys(name for name in special if vocab.special_id(name) is None))
     if lacking:
         shown = ", ".join(map(repr, lacking))
         return Unsatisfiable(

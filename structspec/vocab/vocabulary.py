@@ -153,6 +153,14 @@ class Vocabulary:
         digest.update(b"".join(token for token in self.tokens if token))
         return digest.hexdigest()
 
+    def special_id(self, name: str) -> int | None:
+        """The id of a special token by its name, or by its number as GBNF writes it, `<[5]>`."""
+        found = self.special.get(name)
+        if found is None and name[:2] == "<[" and name[-2:] == "]>" and name[2:-2].isdecimal():
+            number = int(name[2:-2])
+            found = number if number in self.special_ids else None
+        return found
+
     @cached_property
     def trie(self) -> Trie:
         """The trie of all tokens that write something."""

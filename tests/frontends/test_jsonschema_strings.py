@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import structspec
 from structspec import ir
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema, spell, spell_text
 
@@ -126,3 +127,17 @@ def test_large_documents_share_the_escapes_of_a_character() -> None:
     assert "escape-0077" in grammar.rules
     assert ir_reference.accepts(grammar, '"\\u0077ord0999"')
     assert not ir_reference.accepts(grammar, '"word1000"')
+
+
+@pytest.mark.parametrize(
+    ("pattern", "right", "wrong"),
+    [
+        (r"^(?=.*\d)(?=.*[a-z]).{4,}$", ["abc1", "1zzzz"], ["abcd", "1234", "a1"]),
+        (r"^(?!.*admin)[a-z]+$", ["adm", "root"], ["admin", "xadminx"]),
+        (r"(?<!\\)\$", ["$", "a$"], ["\\$", "a"]),
+    ],
+)
+def test_lookaround_in_patterns_is_exact(pattern: str, right: list[str], wrong: list[str]) -> None:
+    grammar = structspec.compile({"type": "string", "pattern": pattern})
+    assert [text for text in right if not grammar.accepts(json.dumps(text))] == []
+    assert [text for text in wrong if grammar.accepts(json.dumps(text))] == []

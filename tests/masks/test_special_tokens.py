@@ -201,3 +201,13 @@ def test_distances_and_masks_agree_with_enumeration(covered: bool) -> None:
                     assert any(c.distance(fresh[(*ids, t)]) < here for t in c.allowed(state))
             reachable = fresh
     assert checked > 100
+
+
+def test_gbnf_names_special_tokens_by_number_too() -> None:
+    import structspec
+
+    source = 'root ::= <[9]> "a" </tool>'
+    constraint = structspec.compile(source, syntax="gbnf").bind(VOCAB)
+    assert constraint.accepting(run(constraint, TOOL_ID, A, CLOSE_ID))
+    with pytest.raises(Unsatisfiable, match=r"<\[3\]>"):  # token 3 writes text
+        structspec.compile('root ::= <[3]> "a"', syntax="gbnf").bind(VOCAB)
