@@ -9,7 +9,8 @@ that are allowed or refused as a whole left out. Then special tokens and end tok
 Rows are uint32[ceil(V / 32)], bit `i % 32` of word `i // 32` is token i. They lie in a pool, equal
 rows once. Public states are `epoch << 32 | configuration`.
 
-Sibling: `constraint`, the only caller. Cost: see docs/masks.md.
+Sibling: `constraint`, the only caller. Cost: see docs/masks.md. Numbers are passed as `np.int64`:
+numba would compile a kernel once more for each literal.
 """
 
 from __future__ import annotations
@@ -100,11 +101,11 @@ def compute_row(header, known, words, config, limit, row):  # type: ignore[no-un
 def _text_row(header, known, words, config, limit, row):  # type: ignore[no-untyped-def]
     """The tokens that write text."""
     if not i32(known, _TALLY)[_BULK]:
-        worst = walk(header, known, words, _WALK, config, limit, ADD, row)
+        worst = walk(header, known, words, np.int64(_WALK), config, limit, np.int64(ADD), row)
     else:
         worst = _plain_row(header, known, words, config, limit, row)
         if worst == NOT_COVERED:
-            most = mostly_alive(header, known, words, _WALK, config)
+            most = mostly_alive(header, known, words, np.int64(_WALK), config)
             if most < 0:
                 return most
             if most:
@@ -113,13 +114,13 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
                 for w in range(len(row)):
                     row[w] = upto[at + w]
             mode = TAKE_OUT if most else ADD_WHOLE
-            worst = walk(header, known, words, _WALK, config, limit, mode, row)
+            worst = walk(header, known, words, np.int64(_WALK), config, limit, np.int64(mode), row)
         elif worst >= 0 and classify(header, known, config) == config:
-            tails = walk(header, known, words, _TAILS, config, limit, ADD, row)
+            tails = walk(header, known, words, np.int64(_TAILS), config, limit, np.int64(ADD), row)
             return tails if tails < 0 else max(worst, tails)
     if worst < 0:
         return worst
-    others = walk(header, known, words, _OTHERS, config, limit, ADD, row)
+    others = walk(header, known, words, np.int64(_OTHERS), config, limit, np.int64(ADD), row)
     return others if others < 0 else max(worst, others)
 
 
@@ -127,7 +128,7 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
 def _plain_row(header, known, words, config, limit, row):  # type: ignore[no-untyped-def]
     """The plain tokens, if they are one bitset; else `NOT_COVERED`, or another negative code."""
     upto = u32(words, _UPTO)
-    worst = covers(header, known, words, _WALK, config, np.int64(0), limit)
+    worst = covers(header, known, words, np.int64(_WALK), config, np.int64(0), limit)
     length = len(upto) // len(row) - 1
     if worst == NOT_COVERED:
         # A string that is nearly full: allowed up to a length, and nothing longer.
@@ -168,7 +169,7 @@ def plain_mechanism(header, known, words, config):  # type: ignore[no-untyped-de
         return 0
     if len(i32(known, _ROW_OF)) < len(i32(header, _CONFIG_START)):
         return SHORT
-    worst = covers(header, known, words, _WALK, config, np.int64(0), UNLIMITED)
+    worst = covers(header, known, words, np.int64(_WALK), config, np.int64(0), UNLIMITED)
     if worst >= 0:
         return 2
     if worst != NOT_COVERED:
