@@ -187,7 +187,7 @@ class Constraint:
                     cache.header, cache.known, cache.words, state, cache.epoch, token
                 )
                 if following > 0:
-                    return following  # type: ignore[no-any-return]
+                    return following
             return self._advance(state, int(token))
 
     def _advance(self, state: int, token: int) -> int:
