@@ -124,7 +124,11 @@ TURNS = [
     ),
     Turn(
         "Write a note to the file todo.txt with the text: call the supplier",
-        lambda name, args: name == "write_note" and args["file_name"] == "todo.txt",
+        lambda name, args: (
+            name == "write_note"
+            and args["file_name"] == "todo.txt"
+            and "call the supplier" in args["text"].lower()
+        ),
         "write_note",
     ),
 ]
