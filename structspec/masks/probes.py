@@ -32,15 +32,21 @@ def other_probes(class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]) -> NDA
     class_of: uint8[256]; enabled: bool[256], the bytes that occur in tokens (others never come).
     """
 
-    def classes(values: range) -> list[int]:
-        return sorted({int(class_of[b]) for b in values if enabled[b]})
+    class_list = [c if e else -1 for c, e in zip(class_of.tolist(), enabled.tolist(), strict=True)]
+    known: dict[tuple[int, int], list[int]] = {}
+
+    def classes(low: int, high: int) -> list[int]:
+        found = known.get((low, high))
+        if found is None:
+            found = known[low, high] = sorted({*class_list[low : high + 1]} - {-1})
+        return found
 
     bits = lead_bits()
     kept = []
     for low, high in LEAD_GROUPS:
         for lead, *more in _SHAPES:
-            leads = classes(range(max(low, lead[0]), min(high, lead[1]) + 1))
-            following = [classes(range(lo, hi + 1)) for lo, hi in more]
+            leads = classes(max(low, lead[0]), min(high, lead[1]))
+            following = [classes(lo, hi) for lo, hi in more]
             if leads and all(following):
                 kept.append((leads, int(bits[low]), following))
     out = [len(kept)]
