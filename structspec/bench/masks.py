@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from structspec.bench.masks_jobs import (
 )
 from structspec.bench.masks_report import plot, tables, write_between_markers
 from structspec.bench.masks_run import EngineRun, run_engine
+from structspec.errors import MissingExtra
 
 __all__ = ["COMMON", "ENGINES", "main", "summarise"]
 
@@ -189,11 +191,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-docs", action="store_true", help="only print")
     options = parser.parse_args(arguments)
     engines = options.engines.split(",")
+    if not options.no_docs and find_spec("matplotlib") is None:
+        raise MissingExtra("matplotlib", "bench")  # now, not after the measurement
+    chosen = "" if engines == list(ENGINES) else f" --engines {options.engines}"
     began = time.perf_counter()
     report: dict[str, Any] = {
         "command": "python -m structspec.bench.masks "
         f"--schemas {options.schemas} --seed {options.seed} --repeats {options.repeats} "
-        f"--clock {options.clock}",
+        f"--clock {options.clock}{chosen}",
         "machine": describe_machine(),
         "common_engines": [e for e in engines if e in COMMON],
         "vocabularies": {},
