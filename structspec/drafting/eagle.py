@@ -24,7 +24,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,23 +34,17 @@ from torch import Tensor
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Request
 from structspec.drafting.heads import EagleHead, HeadCache, MedusaHeads
-from structspec.drafting.model import ModelDraft, ModelDrafter, _Path
+from structspec.drafting.model import DraftSettings, ModelDraft, ModelDrafter, _Path
 from structspec.errors import DraftError
 
 __all__ = ["EagleDraft", "HeadFiles", "MedusaDraft"]
 
 
 @dataclass(frozen=True)
-class EagleDraft:
-    """Drafts with an `EagleHead`; the settings of `ModelDraft`."""
+class EagleDraft(DraftSettings):
+    """Drafts with an `EagleHead`."""
 
     head: EagleHead
-    length: int = 4
-    max_length: int = 8
-    adaptive: bool = True
-    limit: int = 32
-    spans: bool = True
-    masked: bool = True
 
     def begin(self, request: Request) -> ModelDrafter:
         """A drafter for one request."""
@@ -58,16 +52,10 @@ class EagleDraft:
 
 
 @dataclass(frozen=True)
-class MedusaDraft:
-    """Drafts with `MedusaHeads`; the settings of `ModelDraft`."""
+class MedusaDraft(DraftSettings):
+    """Drafts with `MedusaHeads`."""
 
     heads: MedusaHeads
-    length: int = 4
-    max_length: int = 8
-    adaptive: bool = True
-    limit: int = 32
-    spans: bool = True
-    masked: bool = True
 
     def begin(self, request: Request) -> ModelDrafter:
         """A drafter for one request."""
@@ -75,49 +63,35 @@ class MedusaDraft:
         return _MedusaDrafter(request, _settings(self, request, (depth,)), self.heads)
 
 
-@dataclass
-class HeadFiles:
+@dataclass(frozen=True)
+class HeadFiles(DraftSettings):
     """Drafts with the heads in a folder, read for the target of the first request.
 
-    kind: "eagle" or "medusa". The other settings are those of `ModelDraft`.
+    kind: "eagle" or "medusa".
     """
 
     kind: str
     folder: str
-    length: int = 4
-    max_length: int = 8
-    adaptive: bool = True
-    limit: int = 32
-    spans: bool = True
-    masked: bool = True
-
-    def __post_init__(self) -> None:
-        self._read: tuple[Any, Any] | None = None
+    # the network that was read for last, and its heads
+    _read: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def begin(self, request: Request) -> ModelDrafter:
         """A drafter for one request."""
         if request.model is None:
             raise DraftError("draft heads read the states of the target; decode with a Model")
         network = request.model.model
-        if self._read is None or self._read[0] is not network:
-            if self.kind == "eagle":
-                self._read = network, EagleHead.load(self.folder, network)
-            else:
-                self._read = network, MedusaHeads.load(self.folder, network)
-        options: dict[str, Any] = {
-            "length": self.length,
-            "max_length": self.max_length,
-            "adaptive": self.adaptive,
-            "limit": self.limit,
-            "spans": self.spans,
-            "masked": self.masked,
-        }
-        made: Any = EagleDraft if self.kind == "eagle" else MedusaDraft
-        drafter: ModelDrafter = made(self._read[1], **options).begin(request)
+        made: Any
+        heads: Any
+        made, heads = (
+            (EagleDraft, EagleHead) if self.kind == "eagle" else (MedusaDraft, MedusaHeads)
+        )
+        if not self._read or self._read[0] is not network:
+            self._read[:] = network, heads.load(self.folder, network)
+        drafter: ModelDrafter = made(self._read[1], **self.settings()).begin(request)
         return drafter
 
 
-def _settings(source: Any, request: Request, taps: tuple[int, ...]) -> ModelDraft:
+def _settings(source: DraftSettings, request: Request, taps: tuple[int, ...]) -> ModelDraft:
     rows = request.rows
     if request.model is None or rows is None or not rows.shares_cache:
         raise DraftError(
@@ -126,15 +100,7 @@ def _settings(source: Any, request: Request, taps: tuple[int, ...]) -> ModelDraf
     if rows.taps not in ((), taps):
         raise DraftError(f"this target's states are tapped at {rows.taps} already, not {taps}")
     rows.taps = taps
-    return ModelDraft(
-        request.model,
-        source.length,
-        source.max_length,
-        source.adaptive,
-        source.limit,
-        source.spans,
-        source.masked,
-    )
+    return ModelDraft(request.model, **source.settings())
 
 
 class _HeadDrafter(ModelDrafter):

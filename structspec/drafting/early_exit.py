@@ -32,7 +32,7 @@ import torch
 from structspec.decoding.rows import TargetRows
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Request
-from structspec.drafting.model import ModelDraft, ModelDrafter
+from structspec.drafting.model import DraftSettings, ModelDraft, ModelDrafter
 from structspec.errors import DraftError
 from structspec.models import Model
 
@@ -42,16 +42,10 @@ _short: weakref.WeakKeyDictionary[Any, dict[int, Any]] = weakref.WeakKeyDictiona
 
 
 @dataclass(frozen=True)
-class EarlyExit:
-    """Drafts with the target's first `layers` layers; the rest as in `ModelDraft`."""
+class EarlyExit(DraftSettings):
+    """Drafts with the target's first `layers` layers."""
 
     layers: int
-    length: int = 4
-    max_length: int = 8
-    adaptive: bool = True
-    limit: int = 32
-    spans: bool = True
-    masked: bool = True
 
     def begin(self, request: Request) -> ModelDrafter:
         """A drafter for one request, on the target's own cache row where it can be shared."""
@@ -62,15 +56,7 @@ class EarlyExit:
         vocab = request.constraint.vocab
         name = f"{target.name} up to layer {self.layers}"
         short = Model(network, target.tokenizer, name=name, vocab=vocab)
-        settings = ModelDraft(
-            short,
-            self.length,
-            self.max_length,
-            self.adaptive,
-            self.limit,
-            self.spans,
-            self.masked,
-        )
+        settings = ModelDraft(short, **self.settings())
         alignment = Alignment.of(vocab, vocab)
         if request.rows is not None and request.rows.shares_cache:
             return ModelDrafter(

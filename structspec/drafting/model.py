@@ -29,7 +29,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -46,30 +46,41 @@ from structspec.errors import DraftError, ModelError
 from structspec.models import Model
 from structspec.verification.randomness import Purpose, sample_inverse
 
-__all__ = ["ModelDraft", "ModelDrafter"]
+__all__ = ["DraftSettings", "ModelDraft", "ModelDrafter"]
 
 # More legal tokens than this and gathering rows of the output matrix costs more than it saves.
 _SPARSE = 4096
 
 
-@dataclass(frozen=True)
-class ModelDraft:
-    """Drafts with `model`.
+@dataclass(frozen=True, kw_only=True)
+class DraftSettings:
+    """How long and how free a model's drafts are, whichever model it is.
 
     `length`: free tokens of the first draft; later ones adapt between 1 and `max_length` unless
     `adaptive` is off. `limit`: all tokens of a draft, forced ones included. `spans`: whether
     forced spans go in. `masked`: whether the grammar masks the draft.
-
-    Raises `DraftError` for lengths below 1, and from `begin` for a vocabulary that does not fit.
     """
 
-    model: Model
     length: int = 4
     max_length: int = 8
     adaptive: bool = True
     limit: int = 32
     spans: bool = True
     masked: bool = True
+
+    def settings(self) -> dict[str, Any]:
+        """These settings as keyword arguments of another draft."""
+        return {field.name: getattr(self, field.name) for field in fields(DraftSettings)}
+
+
+@dataclass(frozen=True)
+class ModelDraft(DraftSettings):
+    """Drafts with `model`.
+
+    Raises `DraftError` for lengths below 1, and from `begin` for a vocabulary that does not fit.
+    """
+
+    model: Model
 
     def __post_init__(self) -> None:
         for name in ("length", "max_length", "limit"):
