@@ -173,27 +173,30 @@ def u32(header, slot):  # type: ignore[no-untyped-def]
 
 
 class Memory:
-    """The arrays and the header. `header` may be passed to kernels at any time."""
+    """Arrays behind one header, which may be passed to kernels at any time.
 
-    def __init__(self) -> None:
-        self._arrays: dict[Slot, NDArray[Any]] = {}
-        self.header: NDArray[np.int64] = np.zeros(2 * (max(Slot) + 1), np.int64)
+    slots: how many arrays there may be; by default those of `Slot`.
+    """
 
-    def put(self, slot: Slot, array: NDArray[Any]) -> None:
+    def __init__(self, slots: int = len(Slot)) -> None:
+        self._arrays: dict[int, NDArray[Any]] = {}
+        self.header: NDArray[np.int64] = np.zeros(2 * slots, np.int64)
+
+    def put(self, slot: int, array: NDArray[Any]) -> None:
         """Store an array (made contiguous) in a slot."""
         array = np.ascontiguousarray(array)
         self._arrays[slot] = array
         self.header[2 * slot] = array.__array_interface__["data"][0]  # much faster than .ctypes
         self.header[2 * slot + 1] = array.size
 
-    def get(self, slot: Slot) -> NDArray[Any]:
+    def get(self, slot: int) -> NDArray[Any]:
         """The array in a slot."""
         return self._arrays[slot]
 
-    def __contains__(self, slot: Slot) -> bool:
+    def __contains__(self, slot: int) -> bool:
         return slot in self._arrays
 
-    def enlarge(self, slot: Slot, size: int) -> None:
+    def enlarge(self, slot: int, size: int) -> None:
         """Give the array in a slot at least `size` elements, new ones zero."""
         old = self._arrays[slot]
         if old.size < size:

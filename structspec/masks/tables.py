@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from structspec.automata.costs import TokenTrie
+from structspec.automata.memory import Memory
 
 if TYPE_CHECKING:
     from structspec.vocab import Vocabulary
@@ -88,31 +89,7 @@ _FIRST_ROWS = 16
 MEMO_MASK = 1023
 
 
-class Header:
-    """Arrays behind one int64 array of addresses and lengths."""
-
-    def __init__(self, slots: int) -> None:
-        self._arrays: dict[int, NDArray[Any]] = {}
-        self.header: NDArray[np.int64] = np.zeros(2 * slots, np.int64)
-
-    def put(self, slot: int, array: NDArray[Any]) -> None:
-        """Keep an array and note its address."""
-        array = np.ascontiguousarray(array)
-        self._arrays[slot] = array
-        self.header[2 * slot] = array.__array_interface__["data"][0]  # much faster than .ctypes
-        self.header[2 * slot + 1] = array.size
-
-    def get(self, slot: int) -> NDArray[Any]:
-        """The array in a slot."""
-        return self._arrays[slot]
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(array.nbytes for array in self._arrays.values())
-
-
-class VocabularyTables(Header):
+class VocabularyTables(Memory):
     """The arrays of a vocabulary; `of` makes them once for each.
 
     eos: uint32[ceil(V / 32)]; enabled: bool[256], the bytes that occur in some token; covered:
@@ -176,7 +153,7 @@ class VocabularyTables(Header):
         return found
 
 
-class Knowledge(Header):
+class Knowledge(Memory):
     """What one cache knows: see `Known`. Not thread safe; the cache's lock guards it."""
 
     def __init__(
