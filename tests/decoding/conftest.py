@@ -54,6 +54,25 @@ def small_model(tiny_vocab: Vocabulary) -> Model:
 
 
 @pytest.fixture(scope="session")
+def sliding_model() -> Model:
+    """A float64 Mistral that sees four places back."""
+    torch.manual_seed(3)
+    config = transformers.MistralConfig(
+        vocab_size=6,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        sliding_window=4,
+        max_position_embeddings=64,
+        initializer_range=0.6,
+    )
+    model = transformers.MistralForCausalLM(config).to(torch.float64).eval()
+    return Model(model, None, name="sliding")
+
+
+@pytest.fixture(scope="session")
 def byte_tokenizer() -> Any:
     """A byte-level tokenizer of 256 bytes, some merges and three control tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

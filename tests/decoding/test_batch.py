@@ -228,25 +228,11 @@ def reference(model: Model, ids: list[int]) -> torch.Tensor:
         return model.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
 
 
-def sliding_model() -> Model:
-    torch.manual_seed(3)
-    config = transformers.MistralConfig(
-        vocab_size=6,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        sliding_window=4,
-        max_position_embeddings=64,
-        initializer_range=0.6,
-    )
-    return Model(transformers.MistralForCausalLM(config).to(torch.float64).eval(), None, name="s")
-
-
 @pytest.mark.parametrize("kind", ["slots", "eager", "sliding"])
-def test_trees_give_the_logits_of_their_paths(tiny_model: Model, kind: str) -> None:
-    model = sliding_model() if kind == "sliding" else tiny_model
+def test_trees_give_the_logits_of_their_paths(
+    tiny_model: Model, sliding_model: Model, kind: str
+) -> None:
+    model = sliding_model if kind == "sliding" else tiny_model
     if kind == "eager":
         model.model.set_attn_implementation("eager")
     try:

@@ -22,24 +22,6 @@ def reference(model: Model, ids: list[int]) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def sliding_model() -> Model:
-    torch.manual_seed(3)
-    config = transformers.MistralConfig(
-        vocab_size=6,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        sliding_window=4,
-        max_position_embeddings=64,
-        initializer_range=0.6,
-    )
-    model = transformers.MistralForCausalLM(config).to(torch.float64).eval()
-    return Model(model, None, name="sliding")
-
-
-@pytest.fixture(scope="module")
 def convolution_model() -> Model:
     torch.manual_seed(4)
     config = transformers.Lfm2Config(
