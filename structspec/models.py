@@ -252,6 +252,9 @@ def load(
             model = model.to(device)
         except (RuntimeError, AssertionError) as error:
             raise ModelError(f"cannot move {label!r} to {device}: {_first_line(error)}") from error
+    from structspec.packed import pack_output
+
+    pack_output(model)
     return Model.wrap(model, tokenizer, name=label)
 
 

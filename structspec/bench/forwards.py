@@ -1,0 +1,138 @@
+"""What a cached forward of n tokens costs beside that of one, and where the time goes.
+
+    python -m structspec.bench.forwards --threads 1 2 --json docs/results/forwards.json
+
+Speculation pays by the ratio cost(n) / cost(1). Per setting the table shows the whole forward with
+logits of all n rows, the same with the output matrix in torch's plain layout, and the output matrix
+alone in both. With one thread the clock is the thread's own processor time, which other processes
+on the machine disturb less; with more it is the wall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from structspec.bench.machine import describe_machine
+
+#: Cached tokens in front of the forward: a tool-calling prompt.
+_PROMPT = 400
+
+
+def _cost(run: Callable[[], object], clock: Callable[[], float], repeats: int) -> float:
+    """Milliseconds of one run: the lower quartile, since everything that disturbs adds."""
+    run()
+    times = []
+    for _ in range(repeats):
+        started = clock()
+        run()
+        times.append(clock() - started)
+    return sorted(times)[repeats // 4] * 1e3
+
+
+def measure(
+    model: Any, counts: list[int], clock: Callable[[], float], repeats: int
+) -> list[dict[str, float]]:
+    """One row per number of tokens."""
+    import torch
+
+    from structspec.decoding.rows import Call, TargetRows
+    from structspec.packed import PackedLinear
+
+    rows = TargetRows(model)
+    row = rows.open()
+    rows.forward([Call(row, list(range(100, 100 + _PROMPT)))])
+    layer = model.model.get_output_embeddings()
+    kind = type(layer)
+
+    def forward(count: int) -> None:
+        rows.forward([Call(row, list(range(700, 700 + count)), keep=count)])
+        rows.crop(row, count)
+
+    def plainly(run: Callable[[], object]) -> Callable[[], None]:
+        def inner() -> None:
+            layer.__class__ = torch.nn.Linear
+            try:
+                run()
+            finally:
+                layer.__class__ = kind
+
+        return inner
+
+    found = []
+    for count in counts:
+        states = torch.randn(count, layer.in_features, dtype=layer.weight.dtype)
+
+        def head(states: torch.Tensor = states) -> None:
+            with torch.inference_mode():
+                layer(states)
+
+        def whole(count: int = count) -> None:
+            forward(count)
+
+        result = {
+            "tokens": float(count),
+            "forward_ms": _cost(whole, clock, repeats),
+            "head_ms": _cost(head, clock, repeats),
+        }
+        if kind is PackedLinear:
+            result["forward_plain_head_ms"] = _cost(plainly(whole), clock, repeats)
+            result["head_plain_ms"] = _cost(plainly(head), clock, repeats)
+        found.append(result)
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", default="default")
+    parser.add_argument("--dtypes", nargs="*", default=["float32"])
+    parser.add_argument("--attention", nargs="*", default=["sdpa"], choices=["sdpa", "eager"])
+    parser.add_argument("--threads", nargs="*", type=int, default=[1])
+    parser.add_argument("--counts", nargs="*", type=int, default=[1, 2, 3, 4, 6, 8, 12, 16])
+    parser.add_argument("--repeats", type=int, default=12)
+    parser.add_argument("--json", type=Path, default=None)
+    options = parser.parse_args(arguments)
+    import torch
+    from rich.console import Console
+    from rich.table import Table
+
+    from structspec.models import load
+
+    report: dict[str, Any] = {
+        "command": "python -m structspec.bench.forwards " + " ".join(arguments or sys.argv[1:]),
+        "machine": describe_machine(),
+        "settings": [],
+    }
+    columns = ("tokens", "forward_ms", "ratio", "forward_plain_head_ms", "head_ms", "head_plain_ms")
+    for dtype in options.dtypes:
+        for attention in options.attention:
+            model = load(options.model, dtype=dtype, attn_implementation=attention)
+            for threads in options.threads:
+                torch.set_num_threads(threads)
+                clock = time.thread_time if threads == 1 else time.perf_counter
+                rows = measure(model, options.counts, clock, options.repeats)
+                for row in rows:
+                    row["ratio"] = row["forward_ms"] / rows[0]["forward_ms"]
+                setting = {"dtype": dtype, "attention": attention, "threads": threads, "rows": rows}
+                report["settings"].append(setting)
+                table = Table(title=f"{dtype}, {attention}, {threads} thread(s)")
+                for column in columns:
+                    table.add_column(column.removesuffix("_ms"), justify="right")
+                for row in rows:
+                    cells = (row.get(column) for column in columns)
+                    table.add_row(*("" if c is None else f"{c:.2f}" for c in cells))
+                Console().print(table)
+    if options.json:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
