@@ -13,7 +13,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -51,8 +51,18 @@ bench-verifiers: $(VENV)/.installed  ## tokens kept by each verifier, beside the
 gpu-check:  ## kernels on an NVIDIA GPU: right, then how fast
 	$(PYTHON) kernels/gpu_check.py --json docs/results/gpu.json
 
-bench-speculation: $(VENV)/.installed  ## drafts x masks x verifiers on tool-calling tasks, beside other engines
-	$(BIN)/python -m structspec.bench.speculation --tasks 50 --json docs/results/speculation.json
+# BENCH="..." replaces the options, for example the whole matrix: BENCH="--tasks 50 --schemas 50
+# --counts 1 3 --lengths 2 4 8 --drafts auto forks early-exit:24 eagle:DIR".
+bench-speculation: $(VENV)/.installed  ## drafts x masks x verifiers on tool calls and MaskBench, beside other engines
+	$(BIN)/python -m structspec.bench.speculation $(or $(BENCH),--quick --threads 2) \
+	  --json docs/results/speculation.json
+
+greedy-200: $(VENV)/.installed  ## greedy speculation writes what plain greedy does, on 200 tool-calling tasks
+	$(BIN)/python -m structspec.bench.tool_calls --tasks 200 --max-tokens 96 \
+	  --json docs/results/greedy_200.json
+
+bench-forwards: $(VENV)/.installed  ## what a cached forward of n tokens costs
+	$(BIN)/python -m structspec.bench.forwards --threads 1 2 --json docs/results/forwards.json
 
 bench-call-tools: $(VENV)/.installed  ## call_tools on 100 tool-calling tasks, with and without the constraint
 	$(BIN)/python -m structspec.bench.call_tools --tasks 100 --json docs/results/call_tools.json

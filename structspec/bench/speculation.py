@@ -1,15 +1,20 @@
 """Speculation under a grammar, measured: drafts × masks × verifiers × K × L × temperature.
 
-    python -m structspec.bench.speculation --tasks 8 --drafts auto early-exit:24 --json out.json
+    python -m structspec.bench.speculation --quick --drafts auto early-exit:24 --json out.json
 
-Every configuration answers the same tool-calling tasks with the same model in one run: tokens and
-accepted tokens per target forward (with a bootstrap interval over tasks), wall-clock and its
-break-up. Beside them: plain decoding, transformers' own assisted generation under the same grammar
+Every configuration answers the same tasks with the same model in one run: tokens and accepted
+tokens per target forward (with bootstrap intervals over tasks), wall-clock and its break-up.
+Beside them: plain decoding, transformers' own assisted generation under the same grammar
 (`GrammarLogitsProcessor`), and transformers' plain generation with the processors of other engines.
+Tasks are tool calls and, where MaskBench is at hand, prompts for an instance of one of its schemas.
 Greedy texts are compared with those of plain decoding.
 
 "masked" drafts are sampled under the grammar; "cut" ones without it, up to and including their
 first illegal token, which the verifier then refuses: the lossless form of cutting there.
+
+Tasks go in turn and each is answered by all settings before the next, in an order that rotates: a
+machine that gets slower meets all of them, and a run that `--minutes` ends is complete as far as
+it went. `--quick` is the main comparison alone: K = 1 and 3, one length, temperatures 0 and 1.
 """
 
 from __future__ import annotations
@@ -17,58 +22,23 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from structspec.bench.machine import describe_machine
-from structspec.bench.tasks import ToolTask, read_tasks
-
-_UNTRAINED = ("auto", "forced", "forks", "lookup")
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One configuration. `kind`: "structspec", "assisted" or "peer"; the rest as it applies."""
-
-    kind: str
-    draft: str = "none"
-    masked: bool = True
-    verifier: str = "block"
-    count: int = 1
-    length: int = 0
-    temperature: float = 0.0
-
-    @property
-    def name(self) -> str:
-        """A short name for tables."""
-        if self.kind != "structspec":
-            return f"{self.kind} {self.draft}"
-        if self.draft in ("none", *_UNTRAINED):
-            return self.draft
-        mask = "masked" if self.masked else "cut"
-        return f"{self.draft} {mask} {self.verifier} K={self.count} L={self.length}"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One task answered under one setting; seconds by the clock."""
-
-    task: str
-    tokens: tuple[int, ...] = field(repr=False)
-    seconds: float
-    forwards: int
-    drafted: int = 0
-    accepted: int = 0
-    model_seconds: float = 0.0
-    draft_seconds: float = 0.0
-    mask_seconds: float = 0.0
-    verify_seconds: float = 0.0
-    error: str | None = None
+from structspec.bench.speculation_report import (
+    UNTRAINED,
+    Answer,
+    Setting,
+    comparisons,
+    plot,
+    summarise,
+    tables,
+)
+from structspec.bench.tasks import ToolTask, read_schema_tasks, read_tasks
 
 
 def settings(options: argparse.Namespace) -> Iterator[Setting]:
@@ -76,7 +46,7 @@ def settings(options: argparse.Namespace) -> Iterator[Setting]:
     for temperature in options.temperatures:
         yield Setting("structspec", temperature=temperature)
         for draft in options.drafts:
-            if draft in _UNTRAINED:
+            if draft in UNTRAINED:
                 yield Setting("structspec", draft, temperature=temperature)
                 continue
             for length, count, masked, verifier in itertools.product(
@@ -102,7 +72,7 @@ def source_of(setting: Setting) -> Any:
     from structspec.drafting import draft_source
 
     source: Any = draft_source(setting.draft)
-    if setting.draft in ("none", *_UNTRAINED):
+    if setting.draft in ("none", *UNTRAINED):
         return source
     return replace(source, length=setting.length, adaptive=False, masked=setting.masked)
 
@@ -224,93 +194,13 @@ class Bench:
         return Answer(task.id, tuple(tokens), seconds, forwards)
 
 
-def summarise(
-    setting: Setting, answers: Sequence[Answer], plain: Sequence[Answer]
-) -> dict[str, Any]:
-    """One row of the table."""
-    done = [answer for answer in answers if answer.error is None and answer.tokens]
-    row: dict[str, Any] = {
-        "name": setting.name,
-        **asdict(setting),
-        "tasks": len(done),
-        "failed": len(answers) - len(done),
-        "errors": sorted({answer.error for answer in answers if answer.error}),
-    }
-    if not done:
-        return row
-    tokens, forwards = sum(len(a.tokens) for a in done), sum(a.forwards for a in done)
-    seconds = sum(a.seconds for a in done)
-    row |= {
-        "tokens": tokens,
-        "forwards": forwards,
-        "seconds": seconds,
-        "tokens_per_second": tokens / seconds,
-        "tokens_per_forward": tokens / max(1, forwards),
-        "tokens_per_forward_95": _interval(
-            done, lambda some: sum(len(a.tokens) for a in some) / sum(a.forwards for a in some)
-        ),
-    }
-    if setting.kind == "structspec":
-        row |= {
-            "accepted_per_forward": sum(a.accepted for a in done) / max(1, forwards),
-            "accepted_per_forward_95": _interval(
-                done, lambda some: sum(a.accepted for a in some) / sum(a.forwards for a in some)
-            ),
-            "accepted_per_drafted": sum(a.accepted for a in done)
-            / max(1, sum(a.drafted for a in done)),
-            "share_of_time": {
-                part: sum(getattr(a, f"{part}_seconds") for a in done) / seconds
-                for part in ("model", "draft", "mask", "verify")
-            },
-        }
-    if setting.temperature == 0 and plain:
-        texts = {a.task: a.tokens for a in plain}
-        row["identical_to_plain"] = sum(texts.get(a.task) == a.tokens for a in done)
-    return row
-
-
-def _interval(
-    answers: Sequence[Answer], statistic: Callable[[Sequence[Answer]], float]
-) -> tuple[float, float]:
-    """A 95 % bootstrap interval over tasks; the same resamples every time."""
-    if not all(answer.forwards for answer in answers):
-        answers = [answer for answer in answers if answer.forwards]
-    if not answers:
-        return (0.0, 0.0)
-    draw = random.Random(0)
-    values = sorted(statistic(draw.choices(answers, k=len(answers))) for _ in range(1000))
-    return values[25], values[974]
-
-
-def table(rows: Sequence[dict[str, Any]]) -> Any:
-    """A rich table of the summary rows."""
-    from rich.table import Table
-
-    shown = Table(title="tool-calling tasks")
-    for column in ("T", "setting", "tok/forward", "accepted/forward", "tok/s", "model", "draft"):
-        shown.add_column(column, justify="left" if column == "setting" else "right")
-    for row in rows:
-        if "tokens" not in row:
-            error = (row["errors"] or ["no answer"])[0]
-            shown.add_row(f"{row['temperature']:g}", row["name"], "failed", error[:40])
-            continue
-        low, high = row["tokens_per_forward_95"]
-        share = row.get("share_of_time", {})
-        shown.add_row(
-            f"{row['temperature']:g}",
-            row["name"],
-            f"{row['tokens_per_forward']:.2f} [{low:.2f}, {high:.2f}]",
-            f"{row['accepted_per_forward']:.2f}" if "accepted_per_forward" in row else "",
-            f"{row['tokens_per_second']:.1f}",
-            *(f"{share[part]:.0%}" if part in share else "" for part in ("model", "draft")),
-        )
-    return shown
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
-    add("--tasks", type=int, default=8)
+    add("--quick", action="store_true", help="the main comparison, about 15 minutes on 2 cores")
+    add("--tasks", type=int, default=8, help="tool-calling tasks")
+    add("--schemas", type=int, default=0, help="MaskBench prompts")
+    add("--minutes", type=float, default=None, help="begin no further task after that")
     add("--model", default="default")
     add("--dtype", default="float32", help="float32, or bfloat16 (ties change greedy choices)")
     add("--max-tokens", type=int, default=128)
@@ -321,16 +211,42 @@ def _parser() -> argparse.ArgumentParser:
     add("--lengths", nargs="*", type=int, default=[4], help="free tokens per draft (L)")
     add("--temperatures", nargs="*", type=float, default=[0.0, 1.0])
     add("--assisted", nargs="*", default=["lookup:8"], help="transformers' assisted generation")
-    add("--peers", nargs="*", default=["xgrammar", "llguidance"])
+    add("--peers", nargs="*", default=["xgrammar", "llguidance", "outlines"])
     add("--threads", type=int, default=1, help="torch threads")
     add("--seed", type=int, default=0)
-    add("--json", type=Path, default=None)
+    add("--json", type=Path, default=None, help="where the figures go; a plot lies beside them")
     return parser
 
 
+def _quick(options: argparse.Namespace) -> None:
+    """At most 36 tasks in 19 minutes, short answers; at temperature 0 what a user would compare."""
+    options.tasks, options.schemas = 30, 6
+    options.minutes = options.minutes or 19.0
+    options.max_tokens = min(options.max_tokens, 96)
+    options.lengths, options.counts = options.lengths[:1], [1, 3]
+    options.temperatures = [0.0, 1.0]
+    options.peers = [peer for peer in options.peers if peer != "outlines"]
+
+
+def _matrix(options: argparse.Namespace) -> list[Setting]:
+    matrix = list(settings(options))
+    if options.quick:
+        # other engines once; a cut draft is compared at the temperature where it is sampled
+        matrix = [
+            setting
+            for setting in matrix
+            if (setting.temperature == 0) == (setting.kind != "structspec")
+            or (setting.kind == "structspec" and setting.masked)
+        ]
+        matrix = [s for s in matrix if s.masked or (s.count == 1 and s.verifier == "block")]
+    return matrix
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run the matrix and print the table."""
+    """Run the matrix and print the tables."""
     options = _parser().parse_args(arguments)
+    if options.quick:
+        _quick(options)
     import torch
     from rich.console import Console
     from rich.progress import Progress
@@ -339,22 +255,28 @@ def main(arguments: list[str] | None = None) -> int:
 
     torch.set_num_threads(options.threads)
     bench = Bench(load(options.model, dtype=options.dtype), options.max_tokens, options.seed)
-    tasks = list(read_tasks(options.tasks))
-    rows: list[dict[str, Any]] = []
-    plain: dict[float, list[Answer]] = {}
+    tasks = [*read_tasks(options.tasks), *read_schema_tasks(options.schemas)]
+    # tool calls and schemas alternate, so that a run that is cut short has both
+    tasks = sorted(tasks, key=_turns(tasks).__getitem__)
+    matrix = _matrix(options)
+    answers: dict[Setting, list[Answer]] = {setting: [] for setting in matrix}
     started = time.perf_counter()
-    matrix = list(settings(options))
     with Progress(transient=True) as progress:
         bar = progress.add_task("answers", total=len(matrix) * len(tasks))
-        for setting in matrix:
-            answers = []
-            for task in tasks:
-                answers.append(bench.answer(setting, task))
+        for turn, task in enumerate(tasks):
+            if options.minutes and time.perf_counter() - started > 60 * options.minutes:
+                break
+            for i in range(len(matrix)):
+                setting = matrix[(i + turn) % len(matrix)]
+                answers[setting].append(bench.answer(setting, task))
                 progress.advance(bar)
-            if setting.kind == "structspec" and setting.draft == "none":
-                plain[setting.temperature] = answers
-            rows.append(summarise(setting, answers, plain.get(setting.temperature, [])))
-    Console(width=120).print(table(rows))
+    plain = {
+        s.temperature: a for s, a in answers.items() if s.kind == "structspec" and s.draft == "none"
+    }
+    rows = [summarise(s, a, plain.get(s.temperature, [])) for s, a in answers.items()]
+    ratios = comparisons(answers)
+    for shown in tables(rows, ratios):
+        Console(width=150).print(shown)
     if options.json:
         given = sys.argv[1:] if arguments is None else arguments
         report = {
@@ -364,10 +286,20 @@ def main(arguments: list[str] | None = None) -> int:
             "dtype": options.dtype,
             "seconds": round(time.perf_counter() - started, 1),
             "rows": rows,
+            "ratios": ratios,
         }
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        plot(rows, options.json.with_suffix(".svg"))
     return 0
+
+
+def _turns(tasks: list[ToolTask]) -> dict[ToolTask, float]:
+    """Places that spread each kind of task evenly over the run."""
+    kinds: dict[str, list[ToolTask]] = {}
+    for task in tasks:
+        kinds.setdefault(task.kind, []).append(task)
+    return {t: (i + 0.5) / len(some) for some in kinds.values() for i, t in enumerate(some)}
 
 
 if __name__ == "__main__":

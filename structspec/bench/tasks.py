@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import lzma
 import os
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from structspec.errors import UnsupportedFeature
+from structspec.errors import StructspecError, UnsupportedFeature
 
 #: Calls in one answer, at most. Bounds the text of a model that does not stop by itself.
 _MOST_CALLS = 4
@@ -26,13 +27,14 @@ def data_folder() -> Path:
     return Path(os.environ.get("STRUCTSPEC_DATA", "../shared/data"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ToolTask:
     """One task: `messages` for the chat template, and the JSON Schema of the answer."""
 
     id: str
     messages: list[dict[str, str]]
-    schema: dict[str, Any]
+    schema: Any
+    kind: str = "tool call"
 
 
 def answer_schema(tools: list[dict[str, Any]]) -> dict[str, Any]:
@@ -81,6 +83,49 @@ def read_tasks(count: int, *, stride: int = 23) -> Iterator[ToolTask]:
             continue
         count -= 1
         yield ToolTask(task["id"], _messages(task), schema)
+
+
+def read_schema_tasks(
+    count: int, *, seed: int = 0, longest: int = 2000, fewest: int = 48
+) -> Iterator[ToolTask]:
+    """`count` prompts for an instance of a MaskBench schema, where the schema compiles.
+
+    `longest`: characters of a schema, which stands in the prompt. `fewest`: schemas whose shortest
+    text may need more than so many characters are passed over. Raises FileNotFoundError.
+    """
+    from structspec.grammar import compile
+    from structspec.suites.lines import load_maskbench
+
+    if count == 0:
+        return
+    path = data_folder() / "maskbench" / "open.jsonl.xz"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no MaskBench schemas at '{path}'; set STRUCTSPEC_DATA to the folder that holds "
+            "maskbench/open.jsonl.xz"
+        )
+    groups = load_maskbench(path).groups
+    order = list(range(len(groups)))
+    random.Random(seed).shuffle(order)
+    for i in order:
+        if count == 0:
+            return
+        group = groups[i]
+        text = group.schema if isinstance(group.schema, str) else json.dumps(group.schema)
+        valid = [test.text for test in group.tests if test.valid]
+        if len(text) > longest or not valid or min(map(len, valid)) > 8 * fewest:
+            continue
+        schema = json.loads(text)
+        try:
+            compile(schema)
+        except StructspecError:
+            continue
+        count -= 1
+        messages = [
+            {"role": "system", "content": "You answer with JSON and nothing else."},
+            {"role": "user", "content": f"Write an instance of this JSON Schema:\n{text}"},
+        ]
+        yield ToolTask(group.id, messages, schema, "schema")
 
 
 def _messages(task: dict[str, Any]) -> list[dict[str, str]]:
