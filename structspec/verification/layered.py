@@ -20,7 +20,8 @@ Invariants
 - A residual without mass is an internal error, never a silent fallback.
 
 Cost: per depth at most K nodes in turn, each one pass for one draft, about 20 per round for
-several. The exit's depth is computed twice, which saves holding all residuals.
+several; on a CPU compiled (`scans`, `levels_on_cpu`). The exit's depth is computed twice, which
+saves holding all residuals.
 
 Siblings: `block` for one draft; `oracle_drafts` for the definitions.
 
@@ -52,6 +53,7 @@ from structspec.verification.levels import rounds_at
 from structspec.verification.oracle_drafts import ORDER_UNIT, ROUNDS
 from structspec.verification.oracle_levels import UNREACHABLE
 from structspec.verification.rows import Verdict, sample_rows
+from structspec.verification.scans import fits, overlap
 
 __all__ = ["Layers", "layered_verify", "layers"]
 
@@ -206,11 +208,7 @@ class _Level:
         taken = g * accept  # of a deterministic token; other rows are scanned
         if not bool(hot.all()):
             dense = (~hot).nonzero()[:, 0]
-            c, q = self._masses(at[dense], nodes[dense], rows[dense])
-            covered = torch.minimum(c, q.mul_(g[dense, None]))
-            taken[dense] = covered.sum(dim=-1)
-            if self.residual is not None:
-                self._keep_rows(at[dense], nodes[dense], c - covered)
+            taken[dense] = self._covered(at[dense], nodes[dense], rows[dense])
         after = g * torch.where(g > 0, 1.0 - taken / safe, 0.0)
         self.g[at] = torch.where(after < UNREACHABLE, 0.0, after)
         self.masses[at, nodes] = (weight - taken).clamp(min=0.0)
@@ -222,6 +220,20 @@ class _Level:
         child = self.batch.owner[self.requests[at], nodes, places + 1]
         self.below[at, child] += self.alive[at] * accept
         self.alive[at] *= 1.0 - accept
+
+    def _covered(self, at: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
+        """Σ min(c, gq) at nodes with one draft; what is left where the residual is wanted."""
+        batch, depths, g = self.batch, self.depths[at], self.g[at]
+        if not fits(batch.target, batch.draft):
+            c, q = self._masses(at, nodes, rows)
+            covered = torch.minimum(c, q.mul_(g[:, None]))
+            self._keep_rows(at, nodes, c - covered)
+            return covered.sum(dim=-1)
+        if self.residual is not None and self.wanted is not None:
+            i = (self.wanted[at] == nodes).nonzero()[:, 0]
+            c, q = self._masses(at[i], nodes[i], rows[i])
+            self._keep_rows(at[i], nodes[i], c.sub_(q.mul_(g[i, None])).clamp_(min=0.0))
+        return overlap(batch.pairs(rows, depths), self.w[at, nodes], g)
 
     def _several(self, at: Tensor, nodes: Tensor, rows: Tensor, m: Tensor) -> None:
         batch, requests, depths = self.batch, self.requests[at], self.depths[at]

@@ -32,12 +32,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from structspec.errors import DraftError, ModelError
+from structspec.verification.scans import Pairs, excess, fits
 
 __all__ = ["DraftBatch", "Verdict", "Verifier", "sample_rows"]
 
@@ -210,6 +212,9 @@ class DraftBatch:
         scan = (~hot).nonzero()[:, 0]
         if scan.numel():
             r, i = requests[scan], places[scan]
+            if fits(self.target, self.draft):
+                mass[scan] = excess(self.pairs(r, i), weights[scan])
+                return mass
             rows = self.target_rows(r, i).mul_(weights[scan, None])
             mass[scan] = rows.sub_(self._draft_rows(r, i)).clamp_(min=0.0).sum(dim=-1)
         return mass
@@ -246,6 +251,19 @@ class DraftBatch:
             )
         below_one = 1.0 - torch.finfo(self.wide).eps / 2
         return uniforms.to(device=self.device, dtype=self.wide).clamp(max=below_one)
+
+    def pairs(self, requests: Tensor, places: Tensor) -> Pairs:
+        """The rows of target and draft behind `places` tokens of `requests`, for `scans`."""
+        assert self.draft is not None
+        rows = self.owners[requests, places]
+        sums = self.target_sums[rows, places], self.draft_sums[rows, places]
+        return Pairs(*self._plain_rows, rows, places, *sums)
+
+    @cached_property
+    def _plain_rows(self) -> tuple[Tensor, Tensor]:
+        """Target and draft without strides, copied once if need be."""
+        assert self.draft is not None
+        return self.target.contiguous(), self.draft.contiguous()
 
     def target_rows(self, requests: Tensor, places: Tensor) -> Tensor:
         """p' behind `places` tokens of `requests`, normalised, [n, V]."""
