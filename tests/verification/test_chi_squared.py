@@ -19,6 +19,11 @@ from numpy.typing import NDArray
 from structspec.verification import oracle
 from structspec.verification.randomness import Purpose, Randomness
 from structspec.verification.registry import drafts_verifiers, verifiers
+from structspec.verification.tree import (
+    tree_path,
+    tree_target_verify,
+    without_replacement_verify,
+)
 
 Text = tuple[int, ...]
 LONGEST = 5  # tokens; every text of the test's language is shorter or equal
@@ -62,18 +67,15 @@ def sampled_texts(
 ) -> dict[Text, int]:
     """`size` texts, written step by step by the torch verifier `name`."""
     noise = Randomness(seed)
-    step_of = torch.tensor(model.next)
+    texts = Texts(model, size)
     target = torch.from_numpy(np.stack(model.target))
     draft = torch.from_numpy(np.stack(model.draft))
     cumulative = draft.cumsum(dim=1)
-    state = torch.zeros(size, dtype=torch.long)
-    written = torch.full((size, LONGEST + 1), -1)
-    length = torch.zeros(size, dtype=torch.long)
     live = torch.arange(size)
     step = 0
     while live.numel():
         here = live.tolist()
-        now = state[live][:, None].expand(-1, drafts)
+        now = texts.state[live][:, None].expand(-1, drafts)
         states, tokens = [now], []
         for i in range(DRAFTED):
             u = np.stack(
@@ -86,7 +88,7 @@ def sampled_texts(
             aim = torch.from_numpy(u)[..., None] * cumulative[now][..., -1:]
             x = (cumulative[now] <= aim).sum(dim=-1)
             tokens.append(x)
-            now = torch.where(x == model.end, now, step_of[now, x])
+            now = torch.where(x == model.end, now, texts.step_of[now, x])
             states.append(now)
         at, ids = torch.stack(states, dim=2), torch.stack(tokens, dim=2)
         lengths = torch.full((len(here), drafts), DRAFTED)
@@ -100,22 +102,121 @@ def sampled_texts(
             assert verdict.row is not None
             row = verdict.row
         kept = ids[torch.arange(len(here)), row]
-        for i in range(DRAFTED + 1):
-            # Kept tokens, then the verdict's own; -1 where the kept ones end the text.
-            x = torch.where(verdict.accepted > i, kept[:, min(i, DRAFTED - 1)], verdict.token)
-            new = (verdict.accepted >= i) & (x >= 0)
-            who, x = live[new], x[new]
-            written[who, length[who]] = x
-            length[who] += 1
-            state[who] = step_of[state[who], x]
-        last = written[live, length[live] - 1]
-        live = live[last != model.end]
+        live = texts.commit(live, kept, verdict.accepted, verdict.token)
         step += 1
-    counts: dict[Text, int] = {}
-    rows, numbers = np.unique(written.numpy(), axis=0, return_counts=True)
-    for row, number in zip(rows, numbers, strict=True):
-        counts[tuple(int(x) for x in row if x >= 0)] = int(number)
-    return counts
+    return texts.counts()
+
+
+class Texts:
+    """Texts under way: what is written, how much, and the state behind it."""
+
+    def __init__(self, model: Automaton, size: int) -> None:
+        self.end = model.end
+        self.step_of = torch.tensor(model.next)
+        self.state = torch.zeros(size, dtype=torch.long)
+        self.written = torch.full((size, LONGEST + 1), -1)
+        self.length = torch.zeros(size, dtype=torch.long)
+
+    def commit(
+        self, live: torch.Tensor, kept: torch.Tensor, accepted: torch.Tensor, token: torch.Tensor
+    ) -> torch.Tensor:
+        """Write the kept tokens and the one behind them; the texts that go on."""
+        most = kept.shape[1]
+        for i in range(most + 1):
+            # Kept tokens, then the verdict's own; -1 where the kept ones end the text.
+            x = torch.where(accepted > i, kept[:, min(i, most - 1)], token)
+            new = (accepted >= i) & (x >= 0)
+            who, x = live[new], x[new]
+            self.written[who, self.length[who]] = x
+            self.length[who] += 1
+            self.state[who] = self.step_of[self.state[who], x]
+        return live[self.written[live, self.length[live] - 1] != self.end]
+
+    def counts(self) -> dict[Text, int]:
+        """How often each text was written."""
+        found: dict[Text, int] = {}
+        rows, numbers = np.unique(self.written.numpy(), axis=0, return_counts=True)
+        for row, number in zip(rows, numbers, strict=True):
+            found[tuple(int(x) for x in row if x >= 0)] = int(number)
+        return found
+
+
+def two_children(
+    rows: torch.Tensor, uniforms: NDArray[np.float64] | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Two tokens of each row and whether the second is missing: the likeliest two, or, given
+    uniforms [n, 2], two that are drawn without replacement."""
+    if uniforms is None:
+        best = rows.topk(2, dim=1)
+        return best.indices[:, 0], best.indices[:, 1], best.values[:, 1] <= 0
+    found, left = [], rows.clone()
+    for i in range(2):
+        cumulative = left.cumsum(dim=1)
+        aim = torch.from_numpy(uniforms[:, i, None]) * cumulative[:, -1:]
+        missing = cumulative[:, -1] <= 0
+        x = torch.where(missing, 0, (cumulative <= aim).sum(dim=1).clamp(max=rows.shape[1] - 1))
+        found.append(x)
+        left = left.scatter(1, x[:, None], 0.0)
+    return found[0], found[1], missing
+
+
+def sampled_tree_texts(
+    model: Automaton, *, drawn: bool, size: int, seed: int, depth: int = 2
+) -> dict[Text, int]:
+    """`size` texts, written step by step along trees of two children per node.
+
+    `drawn`: children drawn without replacement, and the rule for those; else the draft's likeliest
+    ones, a deterministic tree.
+    """
+    noise, texts = Randomness(seed), Texts(model, size)
+    target, draft = (torch.from_numpy(np.stack(rows)) for rows in (model.target, model.draft))
+    live, step = torch.arange(size), 0
+    while live.numel():
+        here, root = live.tolist(), texts.state[live]
+        nodes = 2 ** (depth + 1) - 2
+        u = noise.uniforms_batch(here, step, Purpose.DRAFT, 0, count=nodes) if drawn else None
+        tokens, parents, behind, absent = [], [], [], []
+        frontier = [(-1, root, torch.zeros(len(here), dtype=torch.bool))]
+        for _ in range(depth):
+            below = []
+            for parent, at, gone in frontier:
+                first = len(tokens)
+                pair = two_children(draft[at], None if u is None else u[:, first : first + 2])
+                for x, missing in ((pair[0], torch.zeros_like(gone)), (pair[1], pair[2])):
+                    after = torch.where(x == model.end, at, texts.step_of[at, x])
+                    below.append((len(tokens), after, gone | missing | (x == model.end)))
+                    tokens.append(x)
+                    parents.append(parent)
+                    behind.append(after)
+                    absent.append(gone | missing)
+            frontier = below
+        # Those that are there come first, in their order; parents are renumbered.
+        lacking = torch.stack(absent, dim=1)
+        order = lacking.long().argsort(dim=1, stable=True)
+        place = order.argsort(dim=1)
+        above = torch.tensor(parents).expand(len(here), -1)
+        renumbered = torch.where(above < 0, -1, place.gather(1, above.clamp(min=0)))
+        ids = torch.stack(tokens, dim=1).gather(1, order)
+        links = renumbered.gather(1, order)
+        at_nodes = torch.stack(behind, dim=1).gather(1, order)
+        rows = torch.cat([root[:, None], at_nodes], dim=1)
+        uniforms = torch.from_numpy(noise.for_verification(here, [step] * len(here), nodes))
+        sizes = (~lacking).sum(dim=1)
+        ends = (model.end,)
+        if drawn:
+            verdict = without_replacement_verify(
+                target[rows], draft[rows], ids, links, sizes, uniforms, eos_ids=ends
+            )
+        else:
+            verdict = tree_target_verify(target[rows], ids, links, sizes, uniforms, eos_ids=ends)
+        assert verdict.row is not None
+        kept = torch.zeros(len(here), depth, dtype=torch.long)
+        for i, path in enumerate(tree_path(links, verdict.row)):
+            assert len(path) == verdict.accepted[i]
+            kept[i, : len(path)] = ids[i, path]
+        live = texts.commit(live, kept, verdict.accepted, verdict.token)
+        step += 1
+    return texts.counts()
 
 
 def chi_squared_tail(value: float, freedom: int) -> float:
@@ -151,6 +252,31 @@ def test_a_few_thousand_texts_pass(
     model = Automaton(tiny("automaton", 4, 1))
     counts = sampled_texts(model, name, drafts, 4000, seed=1)
     assert tail_of(model, counts, 4000) > 1e-4
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_few_thousand_texts_along_trees_pass(
+    tiny: Callable[[str, int, int], Any], drawn: bool
+) -> None:
+    model = Automaton(tiny("automaton", 4, 1))
+    counts = sampled_tree_texts(model, drawn=drawn, size=3000, seed=1)
+    assert tail_of(model, counts, 3000) > 1e-4
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_million_texts_along_trees_have_the_law_of_plain_masked_sampling(
+    tiny: Callable[[str, int, int], Any], drawn: bool
+) -> None:
+    model = Automaton(tiny("automaton", 4, 1))
+    size, parts = 1_050_000, 21
+    counts: dict[Text, int] = {}
+    for part in range(parts):
+        found = sampled_tree_texts(model, drawn=drawn, size=size // parts, seed=part)
+        for text, n in found.items():
+            counts[text] = counts.get(text, 0) + n
+    assert sum(counts.values()) == size
+    assert tail_of(model, counts, size) > 1e-3 / 2
 
 
 @pytest.mark.full
