@@ -67,7 +67,8 @@ def rounds_on_cpu(
         ratio = np.empty_like(law)
         mass = np.zeros(BINS, np.int64)
         _bin_ratios(left, law, g if g > 0 else 1.0, float(m), ratio, mass)
-        knot[:rounds] = knots(mass[None] * _UNIT, count, rounds)[:, 0, 0]
+        shares: Floats = mass[None].astype(np.float64) * _UNIT
+        knot[:rounds] = knots(shares, count, rounds)[:, 0, 0]
     at = np.searchsorted(support, tokens)
     at[at == len(support)] = 0
     said = support[at] == tokens

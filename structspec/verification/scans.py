@@ -30,9 +30,13 @@ from typing import Any
 import numpy as np
 import torch
 from numba import njit
+from numpy.typing import NDArray
 from torch import Tensor
 
 __all__ = ["Pairs", "excess", "fits", "overlap"]
+
+Floats = NDArray[Any]
+Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,17 @@ def _scan(kernel: Any, pairs: Pairs, weights: Tensor, scales: Tensor) -> Tensor:
 
 
 @njit(cache=True, fastmath={"reassoc"})
-def _excess(  # type: ignore[no-untyped-def]  # pragma: no cover
-    target, draft, rows, places, target_sums, draft_sums, weights, scales, found
-):
+def _excess(  # pragma: no cover
+    target: Floats,
+    draft: Floats,
+    rows: Counts,
+    places: Counts,
+    target_sums: Floats,
+    draft_sums: Floats,
+    weights: Floats,
+    scales: Floats,
+    found: Floats,
+) -> None:
     for n in range(len(found)):
         p, q = target[rows[n], places[n]], draft[rows[n], places[n]]
         p_sum, q_sum, w = target_sums[n], draft_sums[n], weights[n]
@@ -97,9 +109,17 @@ def _excess(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @njit(cache=True, fastmath={"reassoc"})
-def _overlap(  # type: ignore[no-untyped-def]  # pragma: no cover
-    target, draft, rows, places, target_sums, draft_sums, weights, scales, found
-):
+def _overlap(  # pragma: no cover
+    target: Floats,
+    draft: Floats,
+    rows: Counts,
+    places: Counts,
+    target_sums: Floats,
+    draft_sums: Floats,
+    weights: Floats,
+    scales: Floats,
+    found: Floats,
+) -> None:
     for n in range(len(found)):
         p, q = target[rows[n], places[n]], draft[rows[n], places[n]]
         p_sum, q_sum, w, g = target_sums[n], draft_sums[n], weights[n], scales[n]
