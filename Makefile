@@ -58,7 +58,7 @@ bench-speculation: $(VENV)/.installed  ## drafts x masks x verifiers on tool cal
 	  --json docs/results/speculation.json
 
 greedy-200: $(VENV)/.installed  ## greedy speculation writes what plain greedy does, on 200 tool-calling tasks
-	$(BIN)/python -m structspec.bench.tool_calls --tasks 200 --max-tokens 96 \
+	$(BIN)/python -m structspec.bench.tool_calls --tasks 200 --max-tokens 96 --threads 2 \
 	  --json docs/results/greedy_200.json
 
 bench-forwards: $(VENV)/.installed  ## what a cached forward of n tokens costs

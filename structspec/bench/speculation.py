@@ -39,6 +39,7 @@ from structspec.bench.speculation_report import (
     tables,
 )
 from structspec.bench.tasks import ToolTask, read_schema_tasks, read_tasks
+from structspec.errors import MissingExtra
 
 
 def settings(options: argparse.Namespace) -> Iterator[Setting]:
@@ -290,7 +291,10 @@ def main(arguments: list[str] | None = None) -> int:
         }
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        plot(rows, options.json.with_suffix(".svg"))
+        try:
+            plot(rows, options.json.with_suffix(".svg"))
+        except MissingExtra as error:  # the figures are safe by now
+            Console().print(f"no plot: {error}")
     return 0
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from structspec.bench.machine import describe_machine
 from structspec.bench.tasks import ToolTask, read_tasks
+from structspec.errors import TokenBudgetError
 
 #: Two logits closer than this count as a tie in float32 (rounding of a 576-wide dot product).
 TIE = 1e-3
@@ -150,8 +151,13 @@ def main(arguments: list[str] | None = None) -> int:
     started = time.perf_counter()
     with Progress(transient=True) as progress:
         bar = progress.add_task("tasks", total=options.tasks)
-        for task in read_tasks(options.tasks):
-            row = compare(model, task, draft=options.draft, max_tokens=options.max_tokens)
+        for task in read_tasks(2 * options.tasks):
+            if len(rows) == options.tasks:
+                break
+            try:
+                row = compare(model, task, draft=options.draft, max_tokens=options.max_tokens)
+            except TokenBudgetError:  # its shortest answer is longer than that: another one
+                continue
             rows.append(row)
             progress.advance(bar)
             if not row.identical:
