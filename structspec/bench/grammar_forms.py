@@ -27,9 +27,7 @@ from structspec.frontends.lark.load import Loaded, load
 __all__ = ["spelled_out"]
 
 
-def spelled_out(
-    text: str, start: str = "start", resources: Mapping[str, str] | None = None
-) -> str:
+def spelled_out(text: str, start: str = "start", resources: Mapping[str, str] | None = None) -> str:
     """The grammar in the part of Lark's notation that the peers of the benchmark share.
 
     Raises what reading the grammar raises, and `UnsupportedFeature` for our other additions.
