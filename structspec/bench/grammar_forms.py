@@ -79,7 +79,7 @@ class _Writer:
                 sign, *counts = (str(child) for child in tree.children[1:])
                 if sign != "~":
                     return f"({inner[0]}){sign}"
-                return f"({inner[0]}){{{counts[0]},{counts[-1]}}}"
+                return f"({inner[0]})~{counts[0]}..{counts[-1]}"
         raise UnsupportedFeature(str(tree.data), "", "the benchmark's grammars do without it")
 
     def _item(self, item: Any, scope: Mapping[str, str]) -> str:
