@@ -13,7 +13,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -65,7 +65,8 @@ bench-forwards: $(VENV)/.installed  ## what a cached forward of n tokens costs
 	$(BIN)/python -m structspec.bench.forwards --threads 1 2 --json docs/results/forwards.json
 
 bench-call-tools: $(VENV)/.installed  ## call_tools on 100 tool-calling tasks, with and without the constraint
-	$(BIN)/python -m structspec.bench.call_tools --tasks 100 --json docs/results/call_tools.json
+	$(BIN)/python -m structspec.bench.call_tools --tasks 100 --json docs/results/call_tools.json \
+	  --page docs/tools.md
 
 $(PEERS)/.installed: Makefile
 	$(PYTHON) -m venv $(PEERS)
@@ -77,6 +78,9 @@ $(PEERS)/.installed: Makefile
 bench-masks: $(VENV)/.installed $(PEERS)/.installed  ## masks beside other engines, on MaskBench
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m structspec.bench.masks --python $(PEERS)/bin/python
+
+bench-grammars: $(VENV)/.installed $(PEERS)/.installed  ## masks of Python and SQL grammars beside other engines
+	$(BIN)/python -m structspec.bench.grammars --python $(PEERS)/bin/python
 
 lint: $(VENV)/.installed  ## ruff and mypy
 	$(BIN)/ruff check .

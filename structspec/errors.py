@@ -112,7 +112,8 @@ class BudgetExceeded(StructspecError):
     """A compile or a run would pass a limit.
 
     `adjustable` limits are those of `structspec.Limits`; the others are built in. `pointer` and
-    `keyword` name the place of a schema that took so much, where one is known.
+    `keyword` name the place of a schema that took so much, where one is known; `line` and `column`
+    (1-based) that of a source text.
     """
 
     def __init__(
@@ -124,6 +125,9 @@ class BudgetExceeded(StructspecError):
         adjustable: bool = False,
         keyword: str | None = None,
         pointer: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        shown: str = "",
     ) -> None:
         self.what = what
         self.limit = limit
@@ -131,17 +135,34 @@ class BudgetExceeded(StructspecError):
         self.adjustable = adjustable
         self.keyword = keyword
         self.pointer = pointer
+        self.line = line
+        self.column = column
         need = "" if needed is None else f" (needs {needed:,g} or more)"
         where = "" if pointer is None else f"at '{pointer}': " if pointer else "at the root: "
         if keyword:
             where = where.removesuffix(": ") + f", '{keyword}': "
+        if line is not None:
+            where = f"line {line}, column {column}: "
         advice = (
             f"raise it with structspec.Limits({what}=...) or simplify the schema"
             if adjustable
             else "this limit is built in; simplify the schema (long length bounds beside a pattern "
             "or format, and combinators of large objects, take most)"
         )
-        super().__init__(f"{where}the budget for {what} is {limit:,g}{need}; {advice}")
+        shown = f"\n{shown}" if shown else ""
+        super().__init__(f"{where}the budget for {what} is {limit:,g}{need}; {advice}{shown}")
+
+    def at_line(self, line: int, column: int, shown: str) -> BudgetExceeded:
+        """The same with its place in a source text, which `shown` shows with a caret."""
+        return BudgetExceeded(
+            self.what,
+            self.limit,
+            self.needed,
+            adjustable=self.adjustable,
+            line=line,
+            column=column,
+            shown=shown,
+        )
 
     def at(self, keyword: str | None, pointer: str) -> BudgetExceeded:
         """The same with its place, unless it has one already."""

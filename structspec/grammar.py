@@ -17,11 +17,12 @@ from structspec import ir
 from structspec.automata.automaton import DEAD, Automaton, byte_costs
 from structspec.automata.network import build_network
 from structspec.automata.tables import Network
-from structspec.errors import SchemaError
+from structspec.errors import SchemaError, SerializationError
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema
-from structspec.frontends.regex import Dialect, lower_regex
+from structspec.frontends.regex import Dialect, lower_pattern
 from structspec.frontends.tags import lower_tags
 from structspec.frontends.types import TypeSpec, describe
+from structspec.ir_codec import decode, encode
 from structspec.limits import Limits, Stopwatch
 from structspec.masks.constraint import Constraint
 from structspec.masks.serial import pack, unpack
@@ -81,9 +82,15 @@ class Grammar:
 
     @property
     def grammar_ir(self) -> ir.GrammarIR:
-        """The rules that the network was built from."""
+        """The rules that the network was built from.
+
+        Raises `SerializationError` for a grammar from bytes that were saved without them.
+        """
         if self._rules is None:
-            raise ValueError("this grammar was made from a network alone; its rules are not known")
+            raise SerializationError(
+                "this grammar was loaded from bytes that do not hold its rules, which writing it "
+                "out needs; save it with to_bytes(rules=True), or compile the source again"
+            )
         return self._rules
 
     def to_gbnf(self) -> str:
@@ -169,14 +176,19 @@ class Grammar:
                 constraint = self._bound.setdefault(key, constraint)
         return constraint
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, *, rules: bool = False) -> bytes:
         """The compiled grammar for `from_bytes`: arrays and JSON, versioned.
 
         The schema comes along; a Python type does not, so values are plain JSON after loading.
+
+        rules: keep the rules as well, which `to_gbnf` and `to_lark` need after loading, and nothing
+            else does.
         """
         schema = None if self.spec is None else self.spec.schema
         limits = {"states": self.limits.states, "memory": self.limits.memory}
-        extra = {"syntax": self.syntax, "schema": schema, "limits": limits}
+        extra: dict[str, Any] = {"syntax": self.syntax, "schema": schema, "limits": limits}
+        if rules:
+            extra["rules"] = encode(self.grammar_ir)
         return pack(self.network, self.report, extra)
 
     @classmethod
@@ -185,7 +197,8 @@ class Grammar:
         network, report, extra = unpack(data)
         spec = None if extra["schema"] is None else describe(extra["schema"])
         limits = Limits(**extra["limits"])
-        return cls(network, report, limits, _Source(spec, extra["syntax"]))
+        rules = None if "rules" not in extra else decode(extra["rules"])
+        return cls(network, report, limits, _Source(spec, extra["syntax"]), rules)
 
     def __repr__(self) -> str:
         return (
@@ -284,8 +297,7 @@ def _lower_text(
     source: str, syntax: str, start: str | None, dialect: Dialect | None, options: SchemaOptions
 ) -> tuple[ir.GrammarIR, Report]:
     if syntax == "regex":
-        node = lower_regex(source, dialect or "ecma")
-        return ir.GrammarIR({"root": node}, "root"), Report(())
+        return lower_pattern(source, dialect or "ecma"), Report(())
     if syntax == "gbnf":
         from structspec.frontends.gbnf import lower_gbnf
 

@@ -1,6 +1,7 @@
 """`call_tools` on tool-calling tasks: with and without the constraint, with and without drafts.
 
-    python -m structspec.bench.call_tools --tasks 100 --json docs/results/call_tools.json
+    make bench-call-tools
+    python -m structspec.bench.call_tools --tasks 3 --json call_tools.json
 
 Every task is answered by the same model in the same prompt: greedily and at temperature 1; under
 the constraint (`tool_choice="required"`) and freely (any text); with drafts and, greedily under the
@@ -9,7 +10,8 @@ the share whose arguments satisfy their schemas, and the share that the task acc
 many tasks the greedy replies with and without drafts are identical (in batched arithmetic a tie of
 two logits may break differently).
 
-The result file is renewed after every task, so an interrupted run keeps what it has measured.
+The result file, and the table of the page, are renewed after every task, so an interrupted run
+keeps what it has measured.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import json
 import lzma
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ from structspec.tools import ToolCalls, ToolSet, read_reply
 from structspec.tools.calling import Request, parts_of, prepare
 
 _MOST_CALLS = 4
+BEGIN, END = "<!-- begin: bench.call_tools -->", "<!-- end -->"
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,34 @@ def summarise(answers: Sequence[Answer]) -> dict[str, Any]:
     return summary
 
 
+def table(report: Mapping[str, Any]) -> str:
+    """The figures as Markdown."""
+    machine, summary = report["machine"], report["summary"]
+    lines = [
+        f"{report['model']}, {machine['cores']}-core {machine['processor']}; "
+        f"`{report['command']}`.",
+        "",
+        "| replies | tasks | read as calls | fit their schemas | match an accepted answer | "
+        "tokens per forward | seconds |",
+        "|" + "---|" * 7,
+    ]
+    for way in (way.name for way in WAYS if way.name in summary):
+        row = summary[way]
+        shares = [
+            f"{row[k]} ({row[k] / row['tasks']:.0%})" for k in ("parsed", "valid", "accepted")
+        ]
+        cells = [way, row["tasks"], *shares, f"{row['tokens_per_forward']:.2f}", row["seconds"]]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    same = f"Greedy replies with and without drafts are identical in {summary['greedy_identical']}."
+    return "\n".join([*lines, "", same])
+
+
+def write_page(path: Path, text: str) -> None:
+    """Replace what stands between the markers of a page."""
+    before, rest = path.read_text(encoding="utf-8").split(BEGIN, 1)
+    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+
+
 def run(
     model: Any, tasks: Iterator[CallTask], ways: Sequence[Way], max_tokens: int
 ) -> Iterator[list[Answer]]:
@@ -212,7 +243,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ways", default=";".join(names), help=f"of {'; '.join(names)}")
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--page", type=Path, default=None, help="a page whose table is renewed")
     options = parser.parse_args(arguments)
+    chosen = [name.strip() for name in options.ways.split(";")]
+    if options.page and not options.json:
+        parser.error("--page shows what --json writes; give both")
+    if unknown := [name for name in chosen if name not in names]:
+        parser.error(f"unknown ways {unknown}; choose of {names}, separated by ';'")
+    ways = [way for way in WAYS if way.name in chosen]
     import torch
 
     from structspec.models import load
@@ -221,10 +259,6 @@ def main(arguments: list[str] | None = None) -> int:
     model = load(options.model, dtype="float32")
     answers: list[Answer] = []
     started = time.perf_counter()
-    chosen = [name.strip() for name in options.ways.split(";")]
-    if unknown := [name for name in chosen if name not in names]:
-        parser.error(f"unknown ways {unknown}; choose of {names}, separated by ';'")
-    ways = [way for way in WAYS if way.name in chosen]
     for rows in run(model, read_call_tasks(options.tasks), ways, options.max_tokens):
         answers += rows
         if options.json:
@@ -241,6 +275,8 @@ def main(arguments: list[str] | None = None) -> int:
             options.json.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
             options.json.write_text(text, encoding="utf-8")
+            if options.page:
+                write_page(options.page, table(report))
     print(json.dumps(summarise(answers), indent=2))
     constrained = {way.name for way in WAYS if way.constrained}
     broken = [a for a in answers if a.way in constrained and not a.valid]

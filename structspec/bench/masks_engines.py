@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -79,6 +79,10 @@ class Driver:
         """What starts a walk of the schema's language; raises `Refused`."""
         raise NotImplementedError
 
+    def compile_grammar(self, forms: Mapping[str, str]) -> Callable[[], Walk]:
+        """The same for a grammar, given in every notation that an engine may want."""
+        raise Refused(f"{self.package} is not driven with grammars here")
+
 
 class StructspecDriver(Driver):
     """This package."""
@@ -101,8 +105,15 @@ class StructspecDriver(Driver):
 
     def compile(self, schema: str) -> Callable[[], Walk]:
         """Compile and bind."""
+        return self._starting(schema)
+
+    def compile_grammar(self, forms: Mapping[str, str]) -> Callable[[], Walk]:
+        """Compile the Lark text as it is written, and bind."""
+        return self._starting(forms["lark"], syntax="lark")
+
+    def _starting(self, source: str, **options: Any) -> Callable[[], Walk]:
         try:
-            constraint = self._compile(schema).bind(self._vocabulary)
+            constraint = self._compile(source, **options).bind(self._vocabulary)
         except self._error as error:
             raise Refused(str(error)) from error
         fill, advance, rows, rejected = constraint.fill, constraint.advance, self._rows, None
@@ -158,17 +169,31 @@ class LLGuidanceDriver(Driver):
                 slices=llguidance.LLTokenizer.json_slices(),
             )
 
+        self._general: Any = None
         greedy: Any = None
         greedy, self._tokenizer = tokenizer(), tokenizer()
 
     def compile(self, schema: str) -> Callable[[], Walk]:
         """Compile; error strings and ValueError are refusals."""
         matcher = self._matcher
-        try:
-            grammar = matcher.grammar_from_json_schema(
+        return self._starting(
+            lambda: matcher.grammar_from_json_schema(
                 schema, defaults={"whitespace_flexible": True}
-            )
-            first = matcher(self._tokenizer, grammar)
+            ),
+            self._tokenizer,
+        )
+
+    def compile_grammar(self, forms: Mapping[str, str]) -> Callable[[], Walk]:
+        """Compile the spelled-out Lark text, with its slices for grammars."""
+        if self._general is None:
+            self._general = self._tokenizer.with_slices(self._tokenizer.general_slices())
+        return self._starting(
+            lambda: self._matcher.grammar_from_lark(forms["terminals"]), self._general
+        )
+
+    def _starting(self, grammar: Callable[[], str], tokenizer: Any) -> Callable[[], Walk]:
+        try:
+            first = self._matcher(tokenizer, grammar())
         except ValueError as error:
             raise Refused(str(error)) from error
         if first.is_error():
@@ -208,10 +233,19 @@ class XGrammarDriver(Driver):
 
     def compile(self, schema: str) -> Callable[[], Walk]:
         """Compile; RuntimeError and ValueError are refusals."""
-        try:
-            compiled = self._compiler.compile_json_schema(
+        return self._starting(
+            lambda: self._compiler.compile_json_schema(
                 schema, any_whitespace=True, strict_mode=self.strict
             )
+        )
+
+    def compile_grammar(self, forms: Mapping[str, str]) -> Callable[[], Walk]:
+        """Compile the GBNF text."""
+        return self._starting(lambda: self._compiler.compile_grammar(forms["gbnf"]))
+
+    def _starting(self, make: Callable[[], Any]) -> Callable[[], Walk]:
+        try:
+            compiled = make()
         except (RuntimeError, ValueError) as error:
             raise Refused(str(error)) from error
         row = self.row

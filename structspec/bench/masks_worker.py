@@ -2,7 +2,8 @@
 
     python -m structspec.bench.masks_worker ENGINE VOCABULARY.npz JOBS.jsonl
 
-A job is `{"id", "schema", "texts": [{"ids", "valid"}]}`. It is compiled and walked `--repeats`
+A job is `{"id", "schema", "texts": [{"ids", "valid"}]}`, or has a "grammar" in several notations
+instead of a schema. It is compiled and walked `--repeats`
 times, each time from nothing. Times are nanoseconds; those of one mask hold the row and the token
 behind it. The first row of every text is left out: it belongs to the time to the first mask.
 
@@ -63,7 +64,10 @@ def measure(
         gc.collect()
         began = clock()
         try:
-            start = driver.compile(job["schema"])
+            if "grammar" in job:
+                start = driver.compile_grammar(job["grammar"])
+            else:
+                start = driver.compile(job["schema"])
             start().fill()
         except Refused as error:
             answer["refused"] = " ".join(str(error).split())[:300]

@@ -9,7 +9,7 @@ of a call, and (if asked) the arguments against their schemas, with the `jsonsch
 
 Invariant: every reply that `grammar.reply_grammar` allows is read, under every policy.
 
-Cost: linear in the reply.
+Cost: linear in the reply. `cursor` keeps the place, `read_call` reads one call.
 
 Example::
 
@@ -23,49 +23,20 @@ Example::
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from structspec import ir
 from structspec.errors import ToolCallError
-from structspec.frontends.tags import Token
+from structspec.tools.cursor import overlap
 from structspec.tools.grammar import Marking
-from structspec.tools.layout import (
-    Arguments,
-    CallFormat,
-    CallObject,
-    EndMark,
-    Gap,
-    Mark,
-    Name,
-    Piece,
-    PythonCall,
-)
-from structspec.tools.pythonic import literal_value
-from structspec.tools.scan import Malformed, Unfinished, skip_blanks, skip_json, skip_literal
+from structspec.tools.layout import CallFormat, EndMark, Mark, Piece
+from structspec.tools.read_call import CallReader, RawCall
+from structspec.tools.scan import Malformed, Unfinished, skip_blanks
 from structspec.tools.toolset import ToolSet
-from structspec.tools.values import check_arguments, json_text, json_value
+from structspec.tools.values import check_arguments
 
 __all__ = ["RawCall", "Reply", "read_prefix", "read_reply"]
-
-_NAME = re.compile(r"[A-Za-z0-9_./-]+")
-_KEYWORD = re.compile(r"[^\W\d]\w*")
-# special tokens inside the text: code points that no decoded text holds
-_FIRST_MARK = 0xDC00
-
-
-@dataclass
-class RawCall:
-    """A call as far as it is read; `raw` is the JSON text of the arguments."""
-
-    name: str = ""
-    raw: str = ""
-    arguments: Any = None
-    id: str = ""
-    done: bool = False
 
 
 @dataclass
@@ -125,7 +96,7 @@ def read_prefix(
     return reader.reply
 
 
-class _Reader:
+class _Reader(CallReader):
     def __init__(
         self,
         form: CallFormat,
@@ -136,41 +107,10 @@ class _Reader:
         *,
         final: bool,
     ) -> None:
+        super().__init__(parts, marking, tools, final=final)
         self.form = form
-        self.tools = tools
-        self.marking = marking
         self.opened = opened
-        self.final = final
-        self.names: dict[str, str] = {}
-        self.text = self._flat(parts)
-        self.at = 0
-        self.reply = Reply()
-
-    def _flat(self, parts: Sequence[str | bytes | ir.Special]) -> str:
-        pieces: list[str] = []
-        pending = b""
-        for part in parts:
-            if isinstance(part, ir.Special):
-                pieces.append(self._decoded(pending, whole=True))
-                pending = b""
-                pieces.append(self._sign(part.name))
-            else:
-                pending += part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        pieces.append(self._decoded(pending, whole=self.final))
-        return "".join(pieces)
-
-    def _decoded(self, data: bytes, *, whole: bool) -> str:
-        try:
-            return data.decode()
-        except UnicodeDecodeError as error:
-            if not whole and error.reason == "unexpected end of data":
-                return data[: error.start].decode()
-            raise ToolCallError(f"the reply is no UTF-8 at byte {error.start}") from None
-
-    def _sign(self, name: str) -> str:
-        return self.names.setdefault(name, chr(_FIRST_MARK + len(self.names)))
-
-    # -- the reply -------------------------------------------------------------------------
+        self.reply = Reply(calls=self.calls)
 
     def read(self) -> None:
         """Reasoning, then text or calls or both, to the end."""
@@ -178,8 +118,8 @@ class _Reader:
         self._reasoning()
         if form.answer is not None:
             begin, end = form.answer
-            if self._looking_at(begin):
-                self._pieces(begin, None)
+            if self.looking_at(begin):
+                self.pieces(begin, None)
                 self._until(end, self._set_text)
             else:
                 self._calls()
@@ -194,10 +134,10 @@ class _Reader:
                 self._text(len(self.text))
         else:
             assert form.trigger is not None
-            trigger = self._literal(form.trigger)
+            trigger = self.literal(form.trigger)
             found = self.text.find(trigger, self.at)
             if found < 0:
-                open_end = 0 if self.final else _overlap(self.text[self.at :], trigger)
+                open_end = 0 if self.final else overlap(self.text[self.at :], trigger)
                 self._text(len(self.text) - open_end)
                 if not self.final:
                     raise Unfinished
@@ -212,9 +152,9 @@ class _Reader:
         if reasoning is None:
             return
         opened = self.opened
-        while opened or self._looking_at(reasoning.begin):
+        while opened or self.looking_at(reasoning.begin):
             if not opened:
-                self._pieces(reasoning.begin, None)
+                self.pieces(reasoning.begin, None)
             opened = False
             self.reply.reasoning.append("")
             self._until(reasoning.end, self._set_reasoning)
@@ -232,17 +172,17 @@ class _Reader:
         text = self.text[self.at : end]
         reasoning = self.form.reasoning
         if reasoning is not None and isinstance(reasoning.begin[0], Mark):
-            begin = self._literal(reasoning.begin[0])
+            begin = self.literal(reasoning.begin[0])
             if begin in text:
                 where = self.at + text.index(begin)
                 raise Malformed(where, "reasoning stands at the start of a reply")
             if not self.final and end == len(self.text):
-                text = text[: len(text) - _overlap(text, begin)]
-        self._plain(text, self.at)
+                text = text[: len(text) - overlap(text, begin)]
+        self.plain(text, self.at)
         self.reply.text = text
         self.at = end
 
-    def _until(self, end: tuple[Piece, ...], keep: Any) -> None:
+    def _until(self, end: tuple[Piece, ...], keep: Callable[[str], None]) -> None:
         """Free text up to the first end piece, then the others."""
         first, *rest = end
         assert isinstance(first, Mark | EndMark)
@@ -250,36 +190,36 @@ class _Reader:
             sign = self.names.get(first.text)
             found = -1 if sign is None else self.text.find(sign, self.at)
             stop = len(self.text) if found < 0 else found
-            self._plain(self.text[self.at : stop], self.at)
+            self.plain(self.text[self.at : stop], self.at)
             keep(self.text[self.at : stop])
             self.at = stop + (found >= 0)
             if not self.final:
                 raise Unfinished
             return
-        mark = self._literal(first)
+        mark = self.literal(first)
         found = self.text.find(mark, self.at)
         if found < 0:
-            end_at = len(self.text) - (0 if self.final else _overlap(self.text[self.at :], mark))
+            end_at = len(self.text) - (0 if self.final else overlap(self.text[self.at :], mark))
             keep(self.text[self.at : end_at])
             raise Unfinished
-        self._plain(self.text[self.at : found], self.at)
+        self.plain(self.text[self.at : found], self.at)
         keep(self.text[self.at : found])
         self.at = found + len(mark)
-        self._pieces(rest, None)
+        self.pieces(rest, None)
 
     # -- calls -----------------------------------------------------------------------------
 
     def _calls(self) -> None:
         form = self.form
-        self._pieces(form.before, None)
+        self.pieces(form.before, None)
         if form.array is not None:
             self._array()
         else:
             self._call()
             while form.parallel and self._more():
-                self._pieces(form.between, None)
+                self.pieces(form.between, None)
                 self._call()
-        self._pieces(form.after, None)
+        self.pieces(form.after, None)
 
     def _more(self) -> bool:
         """Whether another call follows rather than the end."""
@@ -288,10 +228,10 @@ class _Reader:
             return False
         if not self.final and self.at == len(self.text) and not self.form.after:
             raise Unfinished
-        return self._looking_at(following)
+        return self.looking_at(following)
 
     def _array(self) -> None:
-        self._expect("[")
+        self.expect("[")
         while True:
             self.at = skip_blanks(self.text, self.at)
             self._call()
@@ -301,224 +241,9 @@ class _Reader:
             if self.text[self.at] != "," or not self.form.parallel:
                 break
             self.at += 1
-        self._expect("]")
+        self.expect("]")
 
     def _call(self) -> None:
         call = RawCall()
-        self._pieces(self.form.call, call)
+        self.pieces(self.form.call, call)
         call.done = True
-
-    def _begin(self, call: RawCall, name: str, at: int) -> None:
-        if name not in self.tools.names:
-            known = ", ".join(self.tools.names) or "none"
-            raise Malformed(at, f"there is no tool '{name}' here; there are: {known}")
-        call.name = name
-        self.reply.calls.append(call)
-
-    def _pieces(self, pieces: Sequence[Piece], call: RawCall | None) -> None:
-        for piece in pieces:
-            match piece:
-                case Gap():
-                    self.at = skip_blanks(self.text, self.at)
-                case str() | Mark():
-                    self._expect(self._literal(piece))
-                case EndMark(text):
-                    sign = self._literal(piece)
-                    if text not in self.marking.ends:
-                        self._expect(sign)
-                    elif self.text.startswith(sign, self.at):
-                        self.at += len(sign)
-                case Name():
-                    assert call is not None
-                    self._name(call)
-                case Arguments():
-                    assert call is not None
-                    self._arguments(call)
-                case CallObject():
-                    assert call is not None
-                    self._object(piece, call)
-                case PythonCall():
-                    assert call is not None
-                    self._python(call)
-
-    def _name(self, call: RawCall) -> None:
-        found = _NAME.match(self.text, self.at)
-        if not found:
-            if self.at == len(self.text):
-                raise Unfinished
-            raise Malformed(self.at, "the name of a tool is expected")
-        if found.end() == len(self.text):
-            raise Unfinished
-        self._begin(call, found.group(), self.at)
-        self.at = found.end()
-
-    def _arguments(self, call: RawCall) -> None:
-        start = self.at = skip_blanks(self.text, self.at)
-        try:
-            end = skip_json(self.text, start)
-        except Unfinished:
-            call.raw = self.text[start:]
-            raise
-        self._take(call, start, end)
-        self.at = skip_blanks(self.text, end)
-
-    def _take(self, call: RawCall, start: int, end: int) -> None:
-        call.raw = self.text[start:end]
-        call.arguments = self._json(start, end)
-        if not isinstance(call.arguments, dict):
-            raise Malformed(start, "arguments are an object")
-
-    def _object(self, piece: CallObject, call: RawCall) -> None:
-        self.at = skip_blanks(self.text, self.at)
-        start = self.at
-        self._expect("{")
-        found: dict[str, tuple[int, int]] = {}
-        while True:
-            self.at = skip_blanks(self.text, self.at)
-            key_at = self.at
-            if found and self.text.startswith("}", self.at):
-                self.at += 1
-                break
-            if found:
-                self._expect(",")
-                self.at = key_at = skip_blanks(self.text, self.at)
-            self._at_string("a key")
-            end = skip_json(self.text, self.at)
-            key = self._json(self.at, end)
-            if key not in piece.in_order() or key in found:
-                raise Malformed(key_at, f"the keys of a call are {', '.join(piece.in_order())}")
-            self.at = skip_blanks(self.text, end)
-            self._expect(":")
-            value_at = self.at = skip_blanks(self.text, self.at)
-            try:
-                end = skip_json(self.text, value_at)
-            except Unfinished:
-                if key == piece.arguments_key and call.name:
-                    call.raw = self.text[value_at:]
-                raise
-            found[key] = (value_at, end)
-            self.at = end
-            if key == piece.name_key:
-                name = self._json(*found[key])
-                if not isinstance(name, str):
-                    raise Malformed(value_at, "the name of a tool is a text")
-                self._begin(call, name, value_at)
-            elif key == piece.arguments_key and call.name:
-                self._take(call, value_at, end)
-        for key in piece.in_order():
-            if key not in found and (key != piece.id_key or piece.id_required):
-                raise Malformed(start, f"the call has no '{key}'")
-        self._take(call, *found[piece.arguments_key])
-        if piece.id_key in found:
-            value = self._json(*found[piece.id_key])
-            if not isinstance(value, str) or not re.search(
-                piece.id_pattern.replace("$", r"\Z"), value
-            ):
-                raise Malformed(found[piece.id_key][0], f"the id does not fit {piece.id_pattern}")
-            call.id = value
-        self.at = skip_blanks(self.text, self.at)
-
-    def _python(self, call: RawCall) -> None:
-        found = _NAME.match(self.text, self.at)
-        if found is None and self.at < len(self.text):
-            raise Malformed(self.at, "the name of a tool is expected")
-        if found is None or found.end() == len(self.text):
-            raise Unfinished
-        self._begin(call, found.group(), self.at)
-        self.at = found.end()
-        self._expect("(")
-        arguments: dict[str, Any] = {}
-        call.raw = "{"
-        while True:
-            self.at = skip_blanks(self.text, self.at)
-            if not arguments and self.text.startswith(")", self.at):
-                break
-            name = _KEYWORD.match(self.text, self.at)
-            if name is None and self.at < len(self.text):
-                raise Malformed(self.at, "the name of an argument is expected")
-            if name is None or name.end() == len(self.text):
-                raise Unfinished
-            if name.group() in arguments:
-                raise Malformed(self.at, f"the argument '{name.group()}' is repeated")
-            self.at = skip_blanks(self.text, name.end())
-            self._expect("=")
-            end = skip_literal(self.text, self.at)
-            try:
-                arguments[name.group()] = value = literal_value(self.text[self.at : end])
-            except ValueError as error:
-                raise Malformed(self.at, str(error)) from None
-            separator = ", " if len(arguments) > 1 else ""
-            call.raw += (
-                f"{separator}{json.dumps(name.group(), ensure_ascii=False)}: {json_text(value)}"
-            )
-            self.at = end
-            if self.text[self.at] != ",":
-                break
-            self.at += 1
-        self._expect(")")
-        call.raw += "}"
-        call.arguments = arguments
-
-    # -- small parts -----------------------------------------------------------------------
-
-    def _literal(self, piece: str | Mark | EndMark) -> str:
-        """A fixed piece as it stands in the flat text."""
-        if isinstance(piece, str):
-            return piece
-        mark = self.marking.resolve(piece.text)
-        return self._sign(mark.name) if isinstance(mark, Token) else mark
-
-    def _expect(self, literal: str) -> None:
-        if self.text.startswith(literal, self.at):
-            self.at += len(literal)
-            return
-        rest = self.text[self.at :]
-        if literal.startswith(rest):
-            raise Unfinished
-        shown = next((n for n, sign in self.names.items() if sign == literal), literal)
-        raise Malformed(self.at, f"{shown!r} is expected")
-
-    def _looking_at(self, pieces: Sequence[Piece]) -> bool:
-        """Whether the fixed pieces up to the first open one stand here.
-
-        In a prefix that ends inside of them, `Unfinished`.
-        """
-        at = self.at
-        for piece in pieces:
-            if isinstance(piece, Gap):
-                at = skip_blanks(self.text, at)
-                continue
-            if not isinstance(piece, str | Mark | EndMark):
-                break
-            literal = self._literal(piece)
-            if not self.text.startswith(literal, at):
-                if not self.final and literal.startswith(self.text[at:]):
-                    raise Unfinished
-                return False
-            at += len(literal)
-        return True
-
-    def _at_string(self, what: str) -> None:
-        if self.at == len(self.text):
-            raise Unfinished
-        if self.text[self.at] != '"':
-            raise Malformed(self.at, f"{what} is expected")
-
-    def _plain(self, text: str, at: int) -> None:
-        for index, character in enumerate(text):
-            if "\ud800" <= character <= "\udfff":
-                raise Malformed(at + index, "a special token stands in text")
-
-    def _json(self, start: int, end: int) -> Any:
-        try:
-            return json_value(self.text[start:end])
-        except (ValueError, RecursionError) as error:
-            raise Malformed(start, f"no JSON value: {error}") from None
-
-
-def _overlap(text: str, mark: str) -> int:
-    """The length of the longest end of `text` that begins `mark`, less than the whole mark."""
-    for size in range(min(len(text), len(mark) - 1), 0, -1):
-        if text.endswith(mark[:size]):
-            return size
-    return 0

@@ -109,6 +109,9 @@ def test_a_mistake_is_an_error_with_line_column_and_a_caret(
     ("text", "keyword"),
     [
         ('root ::= "a"{999999999}', "repetition"),
+        (f'root ::= "a"{{{"9" * 5000}}}', "repetition"),
+        ('root ::= (("a"{10000}){10000}){10000}', "repetition"),
+        ("root ::= a{10000}\na ::= b{10000}\nb ::= [b]{10000}", "repetition"),
         ("root ::= !<a>", "!<a>"),
         ("root ::= !<a>{3}", "!<a>"),
         ("root ::= " + "(" * 300 + '"a"' + ")" * 300, "("),

@@ -19,6 +19,7 @@ from structspec import grammars, ir
 from structspec.errors import BudgetExceeded, Unsatisfiable, UnsupportedFeature
 from structspec.frontends.gbnf import to_gbnf
 from structspec.frontends.lark import to_lark
+from structspec.ir_codec import decode
 from structspec.sampling import sample
 
 MEMBERS = {
@@ -119,3 +120,40 @@ def test_what_cannot_be_written_is_refused_by_name() -> None:
         to_gbnf(special)
     again = structspec.compile(to_lark(special), syntax="lark")
     assert again.accepts_parts([ir.Special("[B]"), ir.Special("<|a|>")])
+
+
+def test_a_grammar_that_was_saved_with_its_rules_can_be_written_out() -> None:
+    for source in (*SCHEMAS, True):
+        grammar = structspec.compile(source, key_order="any")
+        again = structspec.Grammar.from_bytes(grammar.to_bytes(rules=True))
+        assert again.grammar_ir == grammar.grammar_ir
+    assert again.to_gbnf() == grammar.to_gbnf() and again.to_lark() == grammar.to_lark()
+    special = structspec.compile('start: <|a|> "b"~2..3 | %json {"type": "null"}\n', syntax="lark")
+    again = structspec.Grammar.from_bytes(special.to_bytes(rules=True))
+    assert again.grammar_ir == special.grammar_ir
+
+
+def test_a_grammar_that_was_saved_without_rules_says_how_to_get_them() -> None:
+    again = structspec.Grammar.from_bytes(structspec.compile({"type": "null"}).to_bytes())
+    for write in (again.to_gbnf, again.to_lark):
+        with pytest.raises(structspec.SerializationError, match=r"to_bytes\(rules=True\)"):
+            write()
+    assert again.accepts("null")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"nodes": [], "rules": {"s": 0}, "start": "s"},
+        {"nodes": [["Repeat", 0, 1, None]], "rules": {"s": 0}, "start": "s"},
+        {"nodes": [["Nope", 1]], "rules": {"s": 0}, "start": "s"},
+        {"nodes": [["Bytes", "\u1234"]], "rules": {"s": 0}, "start": "s"},
+        {"nodes": [["Bytes", "a"]], "rules": {"s": 0}, "start": "t"},
+        {"nodes": [["Bytes", "a"]], "rules": {"s": True}, "start": "s"},
+        {"nodes": 3, "rules": [], "start": "s"},
+    ],
+)
+def test_broken_rules_in_saved_bytes_are_a_typed_error(value: dict) -> None:
+    with pytest.raises(structspec.SerializationError):
+        decode(value)

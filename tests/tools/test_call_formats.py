@@ -295,6 +295,19 @@ def test_what_the_reader_refuses_of_changed_pythonic_replies_the_grammar_refuses
     assert read or not allowed
 
 
+@pytest.mark.full
+@settings(max_examples=600, deadline=None)
+@given(change=changes(), seed=st.integers(0, 99))
+def test_what_the_reader_refuses_of_many_changed_pythonic_replies_the_grammar_refuses(
+    tools, draw, change, seed
+):
+    form = find_format("pythonic")
+    grammar = _liberal(form, tools, Marking())
+    parts = [p.decode() for p in draw(grammar, random.Random(seed), 150)]
+    allowed, read = verdicts(form, grammar, tools, changed(parts, change), Marking())
+    assert read or not allowed
+
+
 # -- markers --------------------------------------------------------------------------------------
 
 

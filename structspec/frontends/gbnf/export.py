@@ -144,7 +144,7 @@ def _escaped(character: str, also: str) -> str:
 
 def _class(ranges: tuple[tuple[int, int], ...]) -> str:
     if ranges == SCALARS:
-        return "."
+        return r"[\x00-\U0010FFFF]"  # and not ".", which other readers of the notation lack
     outside = complement(ranges)
     negated = ranges[-1][1] == 0x10FFFF
     shown = "".join(

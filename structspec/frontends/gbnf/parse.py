@@ -32,6 +32,7 @@ from structspec.frontends.gbnf.ast import (
     Rule,
     Token,
 )
+from structspec.frontends.regex import number
 from structspec.frontends.rules.source import Source
 
 __all__ = ["parse"]
@@ -171,8 +172,8 @@ class _Parser:
         if not found or not (found[1] or found[3]):
             raise self.source.error(place, "a count is {m}, {m,}, {m,n} or {,n}")
         self.at = found.end()
-        low = int(found[1] or 0)
-        high = int(found[3]) if found[3] else None if found[2] else low
+        low = number(found[1] or "0")
+        high = number(found[3]) if found[3] else None if found[2] else low
         if high is not None and low > high:
             raise self.source.error(place, f"the count is out of order: {low} > {high}")
         return low, high

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from structspec.errors import BudgetExceeded, MissingExtra, SchemaError
+from structspec.errors import MissingExtra, SchemaError
 from structspec.frontends.lark.extensions import Stripped, strip
 from structspec.frontends.rules.source import Source
 
@@ -68,7 +68,8 @@ def load(text: str, resources: Mapping[str, Any] | None = None) -> Loaded:
 
     resources: path → text of grammars to import from, such as "words.lark" for `%import .words.X`.
 
-    Raises `SchemaError` for whatever lark refuses and `MissingExtra` without lark.
+    Raises `SchemaError` for whatever lark refuses, `UnsupportedFeature` for nesting that it cannot
+    read and `MissingExtra` without lark.
     """
     try:
         from lark.exceptions import GrammarError, LarkError, UnexpectedInput
@@ -85,7 +86,9 @@ def load(text: str, resources: Mapping[str, Any] | None = None) -> Loaded:
     except SchemaError:
         raise
     except RecursionError as error:
-        raise BudgetExceeded("nesting of a Lark grammar", 1000) from error
+        raise stripped.source.refusal(
+            "(", _deepest(stripped.source.text), "groups are nested deeper than lark can read"
+        ) from error
     except UnexpectedInput as error:
         raise _at(stripped, error.pos_in_stream or 0, _said(error)) from error
     except GrammarError as error:
@@ -126,6 +129,16 @@ def _imports(
         return f"{_NOWHERE}/{path}", strip(text, stripped).text
 
     return read
+
+
+def _deepest(text: str) -> int:
+    """The place of the bracket that is nested most deeply."""
+    depth = most = place = 0
+    for found in re.finditer(r"[()\[\]]", _uncommented(text)):
+        depth += 1 if found[0] in "([" else -1
+        if depth > most:
+            most, place = depth, found.start()
+    return place
 
 
 def _said(error: Any) -> str:

@@ -26,18 +26,15 @@ from typing import Any
 
 from structspec import ir
 from structspec.automata.chardfa import CharDfa
-from structspec.errors import SchemaError, UnsupportedFeature
+from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
 from structspec.frontends.lark.extensions import AND, JSON, NOT, SPECIAL
 from structspec.frontends.lark.load import Loaded
-from structspec.frontends.regex import ast, language, lower, lower_dfa, parse
+from structspec.frontends.regex import MOST_COPIES, ast, language, lower, lower_dfa, number, parse
 from structspec.frontends.regex.case import ignoring_case
 from structspec.frontends.regex.classes import Ranges
 from structspec.report import Entry
 
 __all__ = ["Terminals"]
-
-#: The most copies that a repetition may ask for.
-MOST_COPIES = 1 << 27
 
 
 class Terminals:
@@ -67,7 +64,7 @@ class Terminals:
                 )
             defined = self._loaded.definition(name)
             self._place = place if defined is None else defined
-            found = self._named[name] = self._node(self._tree(tree), name)
+            found = self._named[name] = self._node(tree, name)
         return found
 
     def literal(self, tree: Any, place: int) -> ir.Node:
@@ -77,13 +74,21 @@ class Terminals:
         if found is None:
             self._place = place
             shown = "..".join(str(token) for token in tree.children)
-            found = self._literals[key] = self._node(self._tree(tree), shown)
+            found = self._literals[key] = self._node(tree, shown)
         return found
 
     # -- from sets of texts to nodes -----------------------------------------------------------
 
-    def _node(self, found: _Set, shown: str) -> ir.Node:
-        found = _closed(found)
+    def _node(self, tree: Any, shown: str) -> ir.Node:
+        try:
+            return self._lowered(_closed(self._tree(tree)), shown)
+        except BudgetExceeded as error:
+            if error.line is not None:
+                raise
+            source = self._loaded.source
+            raise error.at_line(*source.position(self._place), source.caret(self._place)) from error
+
+    def _lowered(self, found: ast.Node | CharDfa, shown: str) -> ir.Node:
         if isinstance(found, CharDfa):
             return lower_dfa(found)
         if not ast.asserts(found):
@@ -228,7 +233,7 @@ class Terminals:
         sign = str(tree.children[1])
         if sign != "~":
             return {"?": (0, 1), "*": (0, None), "+": (1, None)}[sign]
-        numbers = [int(token) for token in tree.children[2:]]
+        numbers = [_count(str(token)) for token in tree.children[2:]]
         low, high = numbers[0], numbers[-1]
         if low < 0 or high < low:
             raise self._error(tree.children[2], f"the count {low}..{high} is out of order")
@@ -281,8 +286,7 @@ class Terminals:
         try:
             pattern = PrepareLiterals().transform(Tree("literal", [token])).children[0]
         except (GrammarError, ValueError, SyntaxError) as error:
-            message = str(error).split("\n")[0]
-            raise self._error(token, f"lark cannot read this: {message}") from error
+            raise self._error(token, f"lark cannot read this: {_cause(error)}") from error
         return pattern.value, set(pattern.flags), isinstance(pattern, PatternStr)
 
     def _character(self, token: Any) -> int:
@@ -326,6 +330,16 @@ def _at_bars(pattern: str) -> list[str]:
     return found
 
 
+def _count(digits: str) -> int:
+    return -number(digits[1:]) if digits[:1] == "-" else number(digits.lstrip("+"))
+
+
+def _cause(error: Exception) -> str:
+    """What is wrong with a literal; lark packs the error of Python's own escapes into its own."""
+    found = re.search(r"can't decode bytes in position [0-9-]+: ([^\"'\n,)]+)", str(error))
+    return f"this escape is broken ({found[1]})" if found else str(error).split("\n")[0]
+
+
 def _token(tree: Any) -> Any:
     """The token of a literal, however it is wrapped; None for other trees."""
     while getattr(tree, "data", None) in ("value", "literal") and len(tree.children) == 1:
@@ -365,8 +379,8 @@ def _copies(item: CharDfa, minimum: int, maximum: int | None) -> CharDfa:
     start = end = nfa.state()
     last = nfa.state()
     copies = max(minimum, 1) if maximum is None else maximum
-    for number in range(copies):
-        if number >= minimum:
+    for made in range(copies):
+        if made >= minimum:
             nfa.join(end, last)
         states = [nfa.state() for _ in item.rows]
         nfa.join(end, states[0])
@@ -376,7 +390,7 @@ def _copies(item: CharDfa, minimum: int, maximum: int | None) -> CharDfa:
                 nfa.read(states[state], ranges, states[target])
             if state in item.accepting:
                 nfa.join(states[state], done)
-        if maximum is None and number == copies - 1:
+        if maximum is None and made == copies - 1:
             nfa.join(done, states[0])
         end = done
     nfa.join(end, last)

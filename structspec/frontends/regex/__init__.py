@@ -8,16 +8,20 @@ lookaround need.
 
 from structspec.frontends.regex.automaton import Language, language
 from structspec.frontends.regex.lower import lower, lower_dfa, lower_regex, search_regex
-from structspec.frontends.regex.parse import Dialect, parse
+from structspec.frontends.regex.parse import MOST_COPIES, Dialect, number, parse
 from structspec.frontends.regex.resolve import resolve
+from structspec.frontends.regex.whole import lower_pattern
 
 __all__ = [
+    "MOST_COPIES",
     "Dialect",
     "Language",
     "language",
     "lower",
     "lower_dfa",
+    "lower_pattern",
     "lower_regex",
+    "number",
     "parse",
     "resolve",
     "search_regex",

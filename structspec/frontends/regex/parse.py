@@ -44,7 +44,10 @@ from structspec.frontends.regex.ast import (
 )
 from structspec.frontends.regex.case import ignoring_case
 
-__all__ = ["Dialect", "parse"]
+__all__ = ["MOST_COPIES", "Dialect", "number", "parse"]
+
+#: The most copies that a repetition may ask for.
+MOST_COPIES = 1 << 27
 
 Dialect = Literal["ecma", "python"]
 
@@ -56,6 +59,12 @@ _LOOKAROUND: Final = {
 }  # fmt: skip
 _LINE: Final = Chars(classes.complement(((10, 10),)))
 _Class = classes.Ranges
+
+
+def number(digits: str) -> int:
+    """The number that digits write; beyond all limits one that is beyond all limits."""
+    # Python converts no more than some thousand digits, and no count is as large as this one.
+    return int(digits) if len(digits) <= 18 else 10**18
 
 
 def parse(pattern: str, dialect: Dialect = "ecma", *, web: bool = False, flags: str = "") -> Node:
@@ -95,8 +104,18 @@ class _Parser:
     def refuse(self, keyword: str, reason: str, at: int) -> NoReturn:
         """Raise `UnsupportedFeature` for a construct that starts at `at`."""
         raise UnsupportedFeature(
-            keyword, "", f"{reason} (column {at + 1} of the pattern {self.pattern!r:.120})"
+            keyword,
+            "",
+            f"{reason} (column {at + 1} of the pattern {self.pattern!r:.120})",
+            line=self.pattern.count("\n", 0, at) + 1,
+            column=at - self.pattern.rfind("\n", 0, at),
         )
+
+    def copies(self, digits: str, at: int) -> int:
+        """A lower bound of a quantifier; absurd ones are refused."""
+        if (count := number(digits)) > MOST_COPIES:
+            self.refuse("repetition", f"more than {MOST_COPIES} copies cannot be asked for", at)
+        return count
 
     def peek(self, length: int = 1) -> str:
         return self.pattern[self.at : self.at + length]
@@ -198,9 +217,9 @@ class _Parser:
         if found and found[2] and (found[1] or found[3] or self.python):
             if not found[1] and not found[3]:  # Python: {,} is a quantifier without bounds
                 return 0, None
-            return int(found[1] or 0), int(found[3]) if found[3] else None
+            return self.copies(found[1] or "0", start), number(found[3]) if found[3] else None
         if found and found[1] and not found[3]:
-            return int(found[1]), int(found[1])
+            return (low := self.copies(found[1], start)), low
         self.at = start
         if not self.loose:
             self.fail("'{' starts no quantifier here; write \\{ for the character")
@@ -348,7 +367,7 @@ class _Parser:
         if self.python and re.fullmatch(r"[0-3][0-7]{2}|0[0-7]*", found[0]):
             self.refuse("octal escape", "use \\x", start)
         total = len(re.findall(r"(?<!\\)\((?!\?(?!P?<[^=!]))", self.pattern))
-        if int(found[0]) > total:
+        if number(found[0]) > total:
             self.fail(f"\\{found[0]} refers to a group that the pattern does not have", start)
         self.refuse("backreference", "it is not a regular language", start)
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from structspec import ir
 from structspec.frontends.rules.left_recursion import rewrite_left_recursion
+from structspec.frontends.rules.lengths import LONGEST, overlong
 from structspec.frontends.rules.productive import productive_rules, reachable_rules
 from structspec.frontends.rules.source import Source
 from structspec.frontends.rules.split import split
@@ -35,7 +36,8 @@ def finish(
     notes: more to say about a rule.
     shown: what the user calls the start rule, if not `start`.
 
-    Raises `SchemaError` if no text completes the start rule.
+    Raises `SchemaError` if no text completes the start rule and `UnsupportedFeature` if the
+    shortest one is absurdly long.
     """
     productive = productive_rules(rules)
     if start not in productive:
@@ -43,6 +45,14 @@ def finish(
             places.get(shown or start, 0),
             f"no text completes the rule '{shown or start}': every way through it leads back into "
             "itself or to nothing; give it an alternative that ends",
+        )
+    length = overlong(rules, start)
+    if length is not None:
+        raise source.refusal(
+            "repetition",
+            places.get(shown or start, 0),
+            f"the shortest text of '{shown or start}' would take {length:,} bytes, and {LONGEST:,} "
+            "are the most; lower the counts, which multiply where they stand inside of each other",
         )
     used = reachable_rules(rules, start)
     rewritten = rewrite_left_recursion(
