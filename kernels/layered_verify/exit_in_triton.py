@@ -124,8 +124,9 @@ def exit_kernel(K, L, S, kinds, turns, sums, alive, given, seed, requests, steps
     tl.store(taken + cell * 2 + 1, before * slope2, mask=served)
     f = tl.load(alive + b * (L + 1) + i, mask=i <= L, other=1.0)
     ratio = tl.where(g > 0.0, tl.minimum(f / tl.where(g > 0.0, g, 1.0), 1.0), 1.0)
-    # Φ_i, a product from the back: in log space, 1e-38 stands for 0.
-    logs = tl.where(i <= L, tl.log(tl.maximum(ratio, 1.0e-38)), 0.0)
+    # Φ_i, a product from the back: in log space; the smallest float32 stands for 0
+    # (a smaller constant would be float64 in Triton 3.0).
+    logs = tl.where(i <= L, tl.log(tl.maximum(ratio, 1.2e-38)), 0.0)
     zeros = ((ratio <= 0.0) & (i <= L)).to(tl.int32)
     j = tl.arange(0, LP)
     diagonal = i[:, None] == j[None, :]

@@ -238,8 +238,9 @@ def plan_kernel(p_logits, p_stride, p_masks, p_mask_stride, p_words, p_mask_rows
                     a_other = tl.sum(
                         tl.where(k[:, None] == other[None, :], a[:, None], 0.0), axis=0
                     )
-                    # Products of 1 - a in log space; 1e-38 stands for 0.
-                    logs = tl.log(tl.maximum(1.0 - a_other, 1.0e-38))
+                    # Products of 1 - a in log space; the smallest float32 stands for 0 (a
+                    # smaller constant would be float64 in Triton 3.0).
+                    logs = tl.log(tl.maximum(1.0 - a_other, 1.2e-38))
                     before = tl.sum(
                         tl.where(other[None, :] < k[:, None], logs[None, :], 0.0), axis=1
                     )
