@@ -75,6 +75,23 @@ def texts(
     return outputs
 
 
+def short_texts(
+    model: Model, constraint: Any, draft: ModelDraft, verifier: str, count: int
+) -> list[tuple[Any, int]]:
+    """Tokens and how many of them were drafted, of two requests of different prompts."""
+    prompt = model.vocab.encode(b"and the hand")
+    jobs = [
+        Job(prompt[i:], constraint, Sampling(temperature=1.0 - i / 4), max_tokens=6, seed=2,
+            request=i)
+        for i in range(2)
+    ]  # fmt: skip
+    outputs = decode_many(model, jobs, draft=draft, verifier=verifier, draft_count=count)
+    for output in outputs:
+        if isinstance(output, Exception):
+            raise output
+    return [(output.tokens, output.stats.accepted) for output in outputs]  # type: ignore[union-attr]
+
+
 #: (verifier, drafts): what a run compares.
 RUNS = [("block", 1), ("token", 1), ("layered", 2)]
 SETTINGS = {
@@ -86,8 +103,9 @@ SETTINGS = {
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the ordinary run compares with the loop's own path")
-@pytest.mark.parametrize("kernels", ["torch", "reference"])
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize(
+    ("settings", "kernels"), [*((name, "torch") for name in SETTINGS), ("plain", "reference")]
+)
 @pytest.mark.parametrize("run", RUNS[:2], ids=str)
 def test_kernels_write_the_tokens_of_the_loops_own_path(
     single: Model, constraint: Any, draft: ModelDraft, monkeypatch: pytest.MonkeyPatch,
@@ -104,19 +122,19 @@ def test_kernels_write_the_tokens_of_the_loops_own_path(
 
 @pytest.mark.skipif(INTERPRETED, reason="torch and reference are the ordinary run's")
 def test_layered_verification_is_one_law_in_two_kernels(
-    single: Model, constraint: Any, draft: ModelDraft, monkeypatch: pytest.MonkeyPatch
+    single: Model, bind: Bind, draft: ModelDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    short = bind("[ab]{2,3}c?", single.vocab)
     found = []
     for kernels in ("torch", "reference"):
         monkeypatch.setenv(ENVIRONMENT, kernels)
-        outputs = texts(single, constraint, draft, verifier="layered", count=3)
-        found.append([(output.tokens, output.stats.accepted) for output in outputs])
+        found.append(short_texts(single, short, draft, "layered", 3))
     assert found[0] == found[1]
     assert sum(accepted for _, accepted in found[0]) > 0
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="runs in a process of its own, see below")
-@pytest.mark.parametrize("run", RUNS, ids=str)
+@pytest.mark.parametrize("run", [*RUNS[:2], pytest.param(RUNS[2], marks=pytest.mark.full)], ids=str)
 def test_triton_writes_what_the_torch_kernels_write(
     single: Model, draft: ModelDraft, bind: Bind, monkeypatch: pytest.MonkeyPatch,
     run: tuple[str, int],
@@ -125,13 +143,7 @@ def test_triton_writes_what_the_torch_kernels_write(
     found = []
     for kernels in ("torch", "triton"):
         monkeypatch.setenv(ENVIRONMENT, kernels)
-        jobs = [
-            Job(single.vocab.encode(b"and the hand")[i:], short, Sampling(temperature=1.0 - i / 4),
-                max_tokens=6, seed=2, request=i)
-            for i in range(2)
-        ]  # fmt: skip
-        outputs = decode_many(single, jobs, draft=draft, verifier=run[0], draft_count=run[1])
-        found.append([output.tokens for output in outputs])  # type: ignore[union-attr]
+        found.append(short_texts(single, short, draft, *run))
     assert found[0] == found[1]
 
 
@@ -161,12 +173,16 @@ def test_the_sparse_head_reads_the_legal_rows_only(
 
 
 @pytest.mark.skipif(INTERPRETED, reason="this is the interpreted run")
-def test_the_loop_runs_on_interpreted_triton() -> None:
+@pytest.mark.parametrize(
+    "marker", ["not full", pytest.param("full", marks=pytest.mark.full)], ids=["short", "full"]
+)
+def test_the_loop_runs_on_interpreted_triton(marker: str) -> None:
     pytest.importorskip("triton", reason="pip install 'structspec[kernels]'")
     environment = dict(os.environ, TRITON_INTERPRET="1", OMP_NUM_THREADS="1")
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *sys.path])
     files = [str(Path(__file__)), str(Path(__file__).with_name("test_device_drafts.py"))]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *files]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marker,
+               *files]  # fmt: skip
     result = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-4000:]
     assert " passed" in result.stdout and " failed" not in result.stdout
