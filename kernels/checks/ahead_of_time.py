@@ -72,7 +72,15 @@ def compile_launch(launch: Launch, capability: int = 90) -> Any:
     from triton.compiler import ASTSource
 
     signature, constants, attributes = _signature(launch)
-    source = ASTSource(launch.kernel, signature, constants, attributes)
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    if version < (3, 3):  # constants by name, left out of the signature; no hints on alignment
+        names = launch.kernel.arg_names
+        kept = {name: kind for name, kind in signature.items() if kind != "constexpr"}
+        by_name = {names[key[0]]: value for key, value in constants.items()}
+        numbered = {names.index(name): kind for name, kind in kept.items()}
+        source = ASTSource(launch.kernel, kept if version >= (3, 2) else numbered, by_name)
+    else:
+        source = ASTSource(launch.kernel, signature, constants, attributes)
     return triton.compile(
         source,
         target=GPUTarget("cuda", capability, 32),

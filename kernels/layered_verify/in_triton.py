@@ -57,7 +57,7 @@ def triton_layered_verify(
     filler = tokens
     p_map = filler if target_rows is None else target_rows
     q_map = filler if draft_rows is None else draft_rows
-    eos = (filler, 0) if eos_ids is None else (eos_ids.to(torch.int32), eos_ids.numel())
+    eos = (filler, 0) if eos_ids is None else (eos_ids, eos_ids.numel())
     noise_args, given = noise_arguments(uniforms, noise, filler)
 
     def scratch(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
