@@ -4,6 +4,8 @@ The environment variable `STRUCTSPEC_KERNELS` names one of them; unset, Triton r
 if it is installed and torch everywhere else. `reference` is float64 numpy on the host, slow, and
 the definition of what the others compute.
 
+`loop_backend` is the same choice for the decoding loop, which has a path of its own on the CPU.
+
 Triton on CPU tensors works only interpreted: set `TRITON_INTERPRET=1` before anything imports
 triton (transformers and torch may).
 
@@ -21,7 +23,14 @@ import torch
 
 from structspec.errors import KernelError, MissingExtra
 
-__all__ = ["ENVIRONMENT", "Backend", "choose", "triton_installed", "triton_interpreted"]
+__all__ = [
+    "ENVIRONMENT",
+    "Backend",
+    "choose",
+    "loop_backend",
+    "triton_installed",
+    "triton_interpreted",
+]
 
 ENVIRONMENT = "STRUCTSPEC_KERNELS"
 Backend: TypeAlias = Literal["reference", "torch", "triton"]
@@ -51,6 +60,18 @@ def choose(device: torch.device, backend: str | None = None) -> Backend:
                 "before triton is imported, or use the torch kernels"
             )
     return cast(Backend, name)
+
+
+def loop_backend(values: torch.Tensor) -> Backend | None:
+    """The kernels that the decoding loop uses on `values`, None for its own float64 path.
+
+    What `STRUCTSPEC_KERNELS` names; else `choose`'s on CUDA, and none for other devices and for
+    float64, which the Triton kernels do not take. Raises as `choose`.
+    """
+    named = bool(os.environ.get(ENVIRONMENT))
+    if not named and (values.device.type != "cuda" or values.dtype == torch.float64):
+        return None
+    return choose(values.device)
 
 
 def triton_installed() -> bool:

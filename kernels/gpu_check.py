@@ -4,10 +4,11 @@
     python kernels/gpu_check.py            # the same without installing anything
     python kernels/gpu_check.py --dry-run  # tiny sizes on the CPU, interpreted: tests this script
 
-Needs torch and Triton, nothing else; numba (for a constraint's own automaton), flashinfer and vLLM
-are used where they are present. Correctness comes first, against the float64 oracle; a kernel that
-fails it is not timed. The work is ordered by importance and stops at `--seconds`; what was left
-out is named. Exit code: 0 fine, 1 a kernel is wrong, 2 no CUDA device or no Triton.
+Needs torch, numpy and Triton, nothing else; numba (for a constraint's own automaton), transformers
+(for the decoding loop with a tiny model), flashinfer and vLLM are used where they are present.
+Correctness comes first, against the float64 oracle; a kernel that fails it is not timed. The work
+is ordered by importance and stops at `--seconds`; what was left out is named. Exit code: 0 fine, 1
+a kernel is wrong, 2 no CUDA device or no Triton.
 """
 
 from __future__ import annotations
@@ -44,13 +45,17 @@ def _bootstrap() -> None:
             structspec.__path__.append(str(_ROOT))
 
 
-def _checks(
-    device: Any, tiny: bool, backend: str
-) -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
+def _checks(device: Any, tiny: bool, backend: str) -> Iterator[tuple[str, str, Check]]:
     """(kernel, what, a check that returns complaints), most important first."""
     import torch
 
-    from structspec.kernels.checks import cases, judge_block, judge_layered, judge_rows
+    from structspec.kernels.checks import (
+        cases,
+        judge_block,
+        judge_decoding,
+        judge_layered,
+        judge_rows,
+    )
 
     def uniforms(batch: int, tests: int, seed: int) -> torch.Tensor:
         return torch.rand(batch, tests + 1, generator=torch.Generator().manual_seed(seed)).double()
@@ -112,11 +117,27 @@ def _checks(
         "a constraint's masks",
         lambda: judge_rows.judge_constraint(backend, device),
     )
+    yield (
+        "decoding",
+        "texts and drafts of a tiny model",
+        lambda: judge_decoding.judge_decoding(backend, device),
+    )
+
+
+def _until_it_fails(
+    checks: Iterator[tuple[str, str, Check]],
+) -> Iterator[tuple[str, str, Check]]:
+    """The checks; where making one raises, one more that raises the same."""
+    try:
+        yield from checks
+    except Exception as error:
+        problem = f"the next check cannot be made: {type(error).__name__}: {error}"
+        yield "corpus", "making the inputs", lambda: [problem]
 
 
 def _run_checks(device: Any, tiny: bool, backend: str, deadline: float) -> list[dict[str, Any]]:
-    results = []
-    for kernel, what, check in _checks(device, tiny, backend):
+    results: list[dict[str, Any]] = []
+    for kernel, what, check in _until_it_fails(_checks(device, tiny, backend)):
         result: dict[str, Any] = {"kernel": kernel, "what": what}
         start = time.monotonic()
         if start > deadline:
@@ -220,9 +241,13 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError:
         print("this check needs Triton: pip install 'structspec[kernels]'", file=sys.stderr)
         return 2
-    _bootstrap()
-    from structspec.kernels.gpu_benchmarks import Setting
-    from structspec.kernels.gpu_timing import Timer
+    try:
+        _bootstrap()
+        from structspec.kernels.gpu_benchmarks import Setting
+        from structspec.kernels.gpu_timing import Timer
+    except ImportError as error:
+        print(f"this check needs numpy and its own checkout: {error}", file=sys.stderr)
+        return 2
 
     start = time.monotonic()
     device = torch.device("cpu" if options.dry_run else "cuda")

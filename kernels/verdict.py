@@ -19,7 +19,14 @@ from structspec.errors import KernelError
 from structspec.kernels.logit_rows import LogitRows, check_status
 from structspec.kernels.philox import Noise
 
-__all__ = ["Verdict", "check_places", "check_uniforms", "noise_arguments"]
+__all__ = [
+    "Verdict",
+    "check_ends",
+    "check_places",
+    "check_tokens",
+    "check_uniforms",
+    "noise_arguments",
+]
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,11 @@ def check_places(
 
 
 def check_uniforms(
-    uniforms: Tensor | None, noise: Noise | None, shape: tuple[int, int], meaning: str
+    uniforms: Tensor | None,
+    noise: Noise | None,
+    shape: tuple[int, int],
+    meaning: str,
+    device: torch.device,
 ) -> None:
     """Raise `KernelError` unless exactly one source of randomness is given and fits."""
     if (uniforms is None) == (noise is None):
@@ -81,6 +92,21 @@ def check_uniforms(
         )
     if noise is not None and noise.requests.shape[0] != shape[0]:
         raise KernelError(f"noise names {noise.requests.shape[0]} requests, the batch {shape[0]}")
+    source = noise.requests if uniforms is None and noise is not None else uniforms
+    if source is not None and source.device != device:
+        raise KernelError(f"the randomness lies on {source.device}, the tokens on {device}")
+
+
+def check_ends(eos_ids: Tensor | None, device: torch.device) -> None:
+    """Raise `KernelError` unless end tokens are int32 [E] on the tokens' device."""
+    if eos_ids is None:
+        return
+    if eos_ids.dtype != torch.int32 or eos_ids.dim() != 1 or not eos_ids.is_contiguous():
+        raise KernelError(
+            f"eos_ids must be contiguous int32 [E], got {eos_ids.dtype} {tuple(eos_ids.shape)}"
+        )
+    if eos_ids.device != device:
+        raise KernelError(f"eos_ids lie on {eos_ids.device}, the tokens on {device}")
 
 
 def noise_arguments(

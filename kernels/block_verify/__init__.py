@@ -39,7 +39,13 @@ from structspec.errors import KernelError
 from structspec.kernels.backend import choose
 from structspec.kernels.logit_rows import LogitRows
 from structspec.kernels.philox import Noise
-from structspec.kernels.verdict import Verdict, check_places, check_tokens, check_uniforms
+from structspec.kernels.verdict import (
+    Verdict,
+    check_ends,
+    check_places,
+    check_tokens,
+    check_uniforms,
+)
 
 __all__ = ["LogitRows", "Noise", "Verdict", "block_verify"]
 
@@ -83,7 +89,8 @@ def block_verify(
         check_places("draft", draft_rows, (batch, length), draft.logits.shape[0], device)
     elif draft_rows is not None:
         raise KernelError("`draft_rows` without `draft`")
-    check_uniforms(uniforms, noise, (batch, length + 1), "tests, then the token's draw")
+    check_uniforms(uniforms, noise, (batch, length + 1), "tests, then the token's draw", device)
+    check_ends(eos_ids, device)
     name = choose(device, backend)
     if name == "triton":
         from structspec.kernels.block_verify.in_triton import triton_block_verify as run

@@ -370,7 +370,7 @@ def triton_block_verify(
     warps = 8 if words >= 128 else 4
     sizes = {"LP": next_power(length + 1), "SP": next_power(width)}
     numbers = (p_numbers, p_ids, q_numbers, q_ids, log_w, u, counts)
-    eos = (filler, 0) if eos_ids is None else (eos_ids.to(torch.int32), eos_ids.numel())
+    eos = (filler, 0) if eos_ids is None else (eos_ids, eos_ids.numel())
     launch(
         weights_kernel, (batch,), *p_arguments, *q_arguments, vocab, tokens, lengths, length,
         p_map, q_map, p_sums, q_sums, p_sums[0].numel(), q_sums[0].numel(), width, *noise_args,

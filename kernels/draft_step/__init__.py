@@ -13,7 +13,10 @@ same addresses in every step and the loop around it can be captured in a CUDA gr
 Without an automaton (`None`) nothing is masked and states stay: drafts without a grammar.
 
 Randomness: purpose DRAFT of `verification.randomness`, index = the place in the draft, row = which
-of a request's drafts; request, step and row numbers are buffers to be filled between steps.
+of a request's drafts; request, step and row numbers are buffers to be filled between steps. With
+`given`, `uniforms` [N, L] is such a buffer instead: a captured loop then serves any seed.
+
+Masks may come from elsewhere (`MaskPool`): pass them to a step without an automaton.
 
 Cost in Triton: 2 launches per step with the table of all masks, 4 without; the logits are read
 once, and one split of 8192 again.
@@ -63,6 +66,7 @@ class DraftStep:
         device: torch.device | str | None = None,
         seed: int = 0,
         temperature: float = 1.0,
+        given: bool = False,
         table_limit: int = 1 << 28,
         backend: str | None = None,
     ) -> None:
@@ -88,6 +92,9 @@ class DraftStep:
         self.tokens = numbers(rows, length)
         self.path_states = numbers(rows, length)
         self.noise = Noise(seed, self.requests, self.steps)
+        self.uniforms: Tensor | None = None
+        if given:
+            self.uniforms = torch.zeros((rows, length), dtype=torch.float64, device=device)
         self.table: Tensor | None = None
         self.masks: Tensor | None = None
         if automaton is not None:
@@ -102,20 +109,30 @@ class DraftStep:
         self.tokens.fill_(-1)
         self.status.zero_()
 
-    def __call__(self, logits: Tensor, place: int) -> Tensor:
+    def __call__(
+        self,
+        logits: Tensor,
+        place: int,
+        masks: Tensor | None = None,
+        mask_rows: Tensor | None = None,
+    ) -> Tensor:
         """Draw the tokens of one place from logits [N, V]; returns int32 [N], -1 for ended rows.
 
-        Raises `KernelError` for shapes and dtypes that do not fit.
+        `masks` and `mask_rows`, as in `LogitRows`, are for steps without an automaton. Raises
+        `KernelError` for shapes and dtypes that do not fit.
         """
         count, length = self.tokens.shape
         if tuple(logits.shape) != (count, self.vocab):
             raise KernelError(f"logits must be {(count, self.vocab)}, got {tuple(logits.shape)}")
         if not 0 <= place < length:
             raise KernelError(f"place={place} is outside the draft of {length} places")
-        masks, index = self.table, self.states if self.table is not None else None
-        if self.automaton is not None and masks is None:
-            masks = self.automaton.masks(self.states, out=self.masks, backend=self.backend)
-        rows = LogitRows(logits, masks, index, self.temperature)
+        if self.automaton is not None:
+            if masks is not None:
+                raise KernelError("a step with an automaton has its own masks; pass none")
+            masks, mask_rows = self.table, self.states if self.table is not None else None
+            if masks is None:
+                masks = self.automaton.masks(self.states, out=self.masks, backend=self.backend)
+        rows = LogitRows(logits, masks, mask_rows, self.temperature)
         if self.backend == "triton":
             from structspec.kernels.draft_step.in_triton import triton_step
 

@@ -42,10 +42,10 @@ _NOT_FINITE = tl.constexpr(2)
 
 @triton.jit
 def draw_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatures, temperature,
-                edges, edge_ids, vocab, partials, plane, S, place, length, seed, requests, steps,
-                rows, states, tokens, lengths, path_states, status_out, table, width, accepting,
-                classes, start, eos, n_eos, NW: tl.constexpr, SP: tl.constexpr,
-                FLAGS: tl.constexpr, ADVANCE: tl.constexpr):  # fmt: skip
+                edges, edge_ids, vocab, partials, plane, S, place, length, given, seed, requests,
+                steps, rows, states, tokens, lengths, path_states, status_out, table, width,
+                accepting, classes, start, eos, n_eos, NW: tl.constexpr, SP: tl.constexpr,
+                FLAGS: tl.constexpr, ADVANCE: tl.constexpr, GIVEN: tl.constexpr):  # fmt: skip
     """Grid (N): the token of one row and its next state."""
     n = tl.program_id(0)
     one = tl.arange(0, 1)
@@ -60,9 +60,12 @@ def draw_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatur
     if code == 0:
         best = tl.max(top, axis=0)
         factor = tl.max(scale, axis=0)
-        request, step = tl.load(requests + n), tl.load(steps + n)
-        name = tl.load(rows + n) + _DRAFT
-        u = tl.max(uniform53(seed, request, step, name, one + place), axis=0)
+        if GIVEN:
+            u = tl.load(given + n * length + place)
+        else:
+            request, step = tl.load(requests + n), tl.load(steps + n)
+            name = tl.load(rows + n) + _DRAFT
+            u = tl.max(uniform53(seed, request, step, name, one + place), axis=0)
         s = tl.arange(0, SP)
         at = n.to(tl.int64) * S + s
         tops = tl.load(partials + at, mask=s < S, other=float("-inf"))
@@ -112,9 +115,10 @@ def triton_step(step: DraftStep, rows: LogitRows, place: int, scratch: Tensor | 
     )  # fmt: skip
     launch(
         draw_kernel, (count,), *arguments, vocab, scratch, count * width, width, place,
-        step.tokens.shape[1], step.noise.signed_seed, step.requests, step.steps, step.rows,
+        step.tokens.shape[1], step.tokens if step.uniforms is None else step.uniforms,
+        step.noise.signed_seed, step.requests, step.steps, step.rows,
         step.states, step.tokens, step.lengths, step.path_states, step.status, *tables,
         num_warps=warps, NW=words, SP=next_power(width), FLAGS=flags,
-        ADVANCE=automaton is not None,
+        ADVANCE=automaton is not None, GIVEN=step.uniforms is not None,
     )  # fmt: skip
     return scratch

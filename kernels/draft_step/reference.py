@@ -28,10 +28,13 @@ def reference_step(step: DraftStep, rows: LogitRows, place: int) -> None:
         if int(status[n]) & Status.NOT_FINITE:
             step.status[n] |= int(Status.NOT_FINITE)
         elif not int(status[n]):
-            u = randomness.uniforms(
-                int(step.requests[n]), int(step.steps[n]), Purpose.DRAFT, int(step.rows[n]),
-                place + 1,
-            )[place]  # fmt: skip
+            if step.uniforms is not None:
+                u = float(step.uniforms[n, place])
+            else:
+                u = randomness.uniforms(
+                    int(step.requests[n]), int(step.steps[n]), Purpose.DRAFT, int(step.rows[n]),
+                    place + 1,
+                )[place]  # fmt: skip
             step.tokens[n, place] = sample_inverse(law, float(u))
             step.lengths[n] = place + 1
     if step.automaton is None:

@@ -52,7 +52,7 @@ from structspec.kernels.backend import choose
 from structspec.kernels.layered_verify.plan import LayeredVerdict
 from structspec.kernels.logit_rows import LogitRows
 from structspec.kernels.philox import Noise
-from structspec.kernels.verdict import check_places, check_tokens, check_uniforms
+from structspec.kernels.verdict import check_ends, check_places, check_tokens, check_uniforms
 
 __all__ = ["LayeredVerdict", "LogitRows", "Noise", "layered_verify"]
 
@@ -107,7 +107,8 @@ def layered_verify(
         check_places("draft", draft_rows, (batch, drafts, length), draft.logits.shape[0], device)
     elif draft_rows is not None:
         raise KernelError("`draft_rows` without `draft`")
-    check_uniforms(uniforms, noise, (batch, 2), "the exit, then the token's draw")
+    check_uniforms(uniforms, noise, (batch, 2), "the exit, then the token's draw", device)
+    check_ends(eos_ids, device)
     name = choose(device, backend)
     if name == "triton":
         from structspec.kernels.layered_verify.in_triton import triton_layered_verify as run

@@ -12,7 +12,8 @@ Invariants
 
 Cost: one softmax per row, one verification; padding copies rows where drafts differ in length.
 
-Sibling: `loop` calls it, `structspec.verification` decides.
+Siblings: `loop` calls it, `structspec.verification` decides; on CUDA, or where the environment
+names kernels, `device` takes the logits to them instead.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structspec.decoding.device import DECIDED, decide_by_kernels, laws_by_kernels
 from structspec.decoding.progress import Progress
 from structspec.decoding.warp import History, Sampling, target_law
 from structspec.drafting.draft import Draft, Mask, is_set
 from structspec.errors import DraftError, StructspecError
+from structspec.kernels.backend import loop_backend
 from structspec.verification.registry import drafts_verifiers, verifiers
 from structspec.verification.tree import tree_target_verify
 
@@ -172,7 +175,15 @@ class Work:
 
 def judge(works: Sequence[Work]) -> None:
     """Fill in law and decision, or the error, of every work."""
-    _apart(_group(works, lambda work: work.progress.sampling), _laws)
+    backend = loop_backend(works[0].logits) if works else None
+    if backend is None:
+        _apart(_group(works, lambda work: work.progress.sampling), _laws)
+    else:
+        decided = [work for work in works if work.verifier in DECIDED]
+        kernels = _group(decided, lambda work: (DECIDED[work.verifier], work.progress.ends))
+        _apart(kernels, lambda group: decide_by_kernels(group, backend))
+        works = [work for work in works if work.verifier not in DECIDED]
+        _apart([works] if works else [], lambda group: laws_by_kernels(group, backend))
     sound = [work for work in works if work.error is None]
     _apart(_group(sound, lambda work: (work.verifier, work.progress.ends)), _decide)
 
@@ -190,7 +201,7 @@ def _group(works: Sequence[Work], key: Callable[[Work], Any]) -> list[list[Work]
     return [members for _, members in groups]
 
 
-def _apart(groups: list[list[Work]], run: Callable[[list[Work]], None]) -> None:
+def _apart(groups: list[list[Work]], run: Callable[[list[Work]], object]) -> None:
     """Run on whole groups; where one fails, on each member alone."""
     for group in groups:
         try:

@@ -56,6 +56,7 @@ from structspec.decoding.warp import Sampling
 from structspec.drafting import Draft, Drafter, DraftSource, Request, draft_source
 from structspec.drafting.draft import Mask, single_token
 from structspec.errors import DraftError, StructspecError
+from structspec.kernels.backend import loop_backend
 from structspec.kernels.unpack_masks import unpack_masks
 from structspec.models import Model
 
@@ -181,6 +182,8 @@ class Loop:
         self._source = draft_source(draft)
         if self._source is None and draft_count > 1:
             raise DraftError(f"draft_count={draft_count} needs a draft")
+        # a misnamed or missing kernel shows before the first token
+        loop_backend(torch.empty(0, dtype=model.dtype, device=model.device))
         self._count = draft_count
         self._batch_size = batch_size
         self._rows = TargetRows(model)

@@ -47,7 +47,7 @@ from torch import Tensor
 from structspec.errors import ModelError, VocabularyError
 from structspec.kernels.unpack_masks import PackedMasks, unpack_masks
 
-__all__ = ["History", "Sampling", "draft_law", "target_law"]
+__all__ = ["History", "Sampling", "draft_law", "processed", "target_law"]
 
 # PERF: sorting whole rows of 152k logits costs 20 ms each on one core; a nucleus is mostly small.
 _NUCLEUS_COLUMNS = 512
@@ -139,7 +139,7 @@ def target_law(
     Raises `ModelError` if a row's mask is empty or the model gives its legal tokens no finite
     logit, NaN or +inf; `VocabularyError` for a biased id that is not in the vocabulary.
     """
-    scores = _processed(logits, histories, sampling)
+    scores = processed(logits, histories, sampling)
     legal = _legal(masks, scores)
     if legal is not None:
         scores = scores.masked_fill(~legal, -math.inf)
@@ -160,7 +160,7 @@ def draft_law(
     Any q' is lossless; giving the draft its target's processors only raises acceptance, so
     without `histories` the penalties are left out.
     """
-    scores = _processed(logits, histories, sampling, needed=False)
+    scores = processed(logits, histories, sampling, needed=False)
     legal = _legal(masks, scores)
     masked = scores if legal is None else scores.masked_fill(~legal, -math.inf)
     _check_rows(masked, legal)
@@ -177,7 +177,7 @@ def draft_law(
     return torch.softmax(torch.where(nothing, _temper(masked, sampling), kept), dim=-1)
 
 
-def _processed(
+def processed(
     logits: Tensor, histories: Sequence[History] | None, sampling: Sampling, needed: bool = True
 ) -> Tensor:
     """Bias, repetition, frequency and presence penalties, in this order, row by row."""

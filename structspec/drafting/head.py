@@ -9,7 +9,8 @@ Invariants
   are a plain product with its output matrix (no soft cap, no scale) is checked by running it once,
   and `Head.of` is None where they are not.
 
-Cost: hidden size × tokens; the check is two short forwards, once per model.
+Cost: hidden size × tokens; the check is two short forwards, once per model. Where Triton runs,
+`kernels.gather_head` reads the legal rows in place instead of copying them together first.
 
 Sibling: `model.ModelDraft` uses it for sampled places without truncation.
 
@@ -21,11 +22,17 @@ Example::
 
 from __future__ import annotations
 
+import math
 import weakref
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from structspec.drafting.draft import Mask
+from structspec.kernels.backend import loop_backend
+from structspec.kernels.gather_head import gather_head
 
 __all__ = ["Head"]
 
@@ -58,16 +65,25 @@ class Head:
             states = body(input_ids=ids, use_cache=False).last_hidden_state
             expected = network(input_ids=ids, use_cache=False).logits
             found = layer(states)
-        if found.shape != expected.shape:
-            return None
         slack = 1e-3 * float(expected.abs().max())
+        if found.shape != expected.shape or not math.isfinite(slack):
+            return None  # NaN is for whoever samples to report
         return cls(layer) if torch.allclose(found, expected, rtol=0.0, atol=slack) else None
 
     @torch.inference_mode()
-    def logits(self, states: Tensor, ids: Tensor | None = None) -> Tensor:
-        """Logits [N, V] of states [N, D], or [N, len(ids)] for some ids; float32 or float64."""
+    def logits(self, states: Tensor, ids: Tensor | None = None, mask: Mask | None = None) -> Tensor:
+        """Logits [N, V] of states [N, D], or [N, len(ids)] for some ids; float32 or float64.
+
+        `mask`: the same ids as a packed row, for kernels that read it.
+        """
         if ids is None:
             out = self._layer(states)
+        elif mask is not None and loop_backend(states) == "triton":
+            words = torch.from_numpy(np.array(mask).view(np.int32))[None].to(states.device)
+            shared = torch.zeros(len(states), dtype=torch.int32, device=states.device)
+            weight, bias = self._layer.weight, self._layer.bias
+            found = gather_head(states.contiguous(), weight, words, mask_rows=shared, bias=bias)
+            out = found[:, ids]
         else:
             bias = None if self._layer.bias is None else self._layer.bias[ids]
             out = torch.nn.functional.linear(states, self._layer.weight[ids], bias)

@@ -16,8 +16,8 @@ Invariants
 
 Cost: one forward of the draft model per free token, for all drafts of the round at once.
 
-Siblings: `early_exit.EarlyExit` runs the target's own first layers; `forced`, `lookup` and
-`combined` need no model.
+Siblings: `device.DeviceDrafter` draws such drafts without asking the host; `early_exit.EarlyExit`
+runs the target's own first layers; `forced`, `lookup` and `combined` need no model.
 
 Papers: Leviathan et al. 2022 (arXiv 2211.17192), Chen et al. 2023 (arXiv 2302.01318).
 
@@ -77,10 +77,14 @@ class DraftSettings:
 class ModelDraft(DraftSettings):
     """Drafts with `model`.
 
+    `on_device`: whether drafts are drawn without asking the host (`device.DeviceDrafter`) where
+    that is possible; None: on CUDA with Triton.
+
     Raises `DraftError` for lengths below 1, and from `begin` for a vocabulary that does not fit.
     """
 
     model: Model
+    on_device: bool | None = None
 
     def __post_init__(self) -> None:
         for name in ("length", "max_length", "limit"):
@@ -99,8 +103,11 @@ class ModelDraft(DraftSettings):
                 f"{self.model.name} has {self.model.logit_width} logits for a vocabulary of "
                 f"{target.size} ids; use a draft of the target's own family"
             )
+        from structspec.drafting.device import DeviceDrafter, device_can_draft
+
         rows = TargetRows(self.model)
-        return ModelDrafter(request, self, alignment, rows, rows.open())
+        drafter = DeviceDrafter if device_can_draft(self, request, alignment) else ModelDrafter
+        return drafter(request, self, alignment, rows, rows.open())
 
 
 class ModelDrafter:
@@ -277,7 +284,7 @@ class ModelDrafter:
             return self._translated(self._head.logits(found)), None
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
         ids = torch.from_numpy(np.flatnonzero(bits)).to(found.device)
-        return self._head.logits(found, ids), ids
+        return self._head.logits(found, ids, mask), ids
 
     def _translated(self, logits: Tensor) -> Tensor:
         """The draft's logits over the target's ids, as wide as the target's."""

@@ -51,6 +51,25 @@ def test_a_dry_run_finds_all_kernels_right_and_times_them(tmp_path: Path) -> Non
     }  # fmt: skip
 
 
+@pytest.mark.full
+def test_all_checks_of_a_device_are_right_for_the_torch_kernels() -> None:
+    results = gpu_check._run_checks(torch.device("cpu"), False, "torch", float("inf"))
+    assert len(results) > 40 and [r for r in results if r["outcome"] != "right"] == []
+
+
+def test_inputs_that_cannot_be_made_are_a_failure_and_hide_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def checks(device: object, tiny: bool, backend: str) -> object:
+        yield "gather_head", "fine", list
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(gpu_check, "_checks", checks)
+    results = gpu_check._run_checks(torch.device("cpu"), True, "torch", float("inf"))
+    assert [r["outcome"] for r in results] == ["right", "wrong"]
+    assert "out of memory" in results[1]["complaints"][0]
+
+
 def test_a_wrong_kernel_is_named_and_not_timed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,8 @@ def test_everything_but_the_triton_modules_imports_without_triton() -> None:
         lambda: LogitRows(torch.zeros(2, 4), temperature=0.0),
         lambda: LogitRows(torch.zeros(2, 4), temperature=torch.ones(3)),
         lambda: LogitRows(torch.zeros(2, 4), edge=torch.zeros(2)),
+        lambda: LogitRows(torch.zeros(2, 4), torch.zeros(2, 1, dtype=torch.int32, device="meta")),
+        lambda: LogitRows(torch.zeros(2, 0)),
         lambda: row_edges(LogitRows(torch.zeros(2, 4)), top_k=0),
         lambda: row_edges(LogitRows(torch.zeros(2, 4)), top_p=1.5),
         lambda: Noise(-1, torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)),
@@ -119,6 +121,14 @@ def integers(*shape: int) -> torch.Tensor:
         {"draft": LogitRows(torch.zeros(2, 6))},
         {"target_rows": integers(1, 2)},
         {"draft": None, "draft_rows": integers(1, 2)},
+        {"uniforms": torch.zeros(1, 3, device="meta")},
+        {"uniforms": torch.zeros(1, 3, dtype=torch.float16)},
+        {"tokens": integers(1, 2).to("meta")},
+        {"tokens": integers(1, 4)[:, ::2]},
+        {"draft_rows": integers(1, 2).to("meta")},
+        {"eos_ids": torch.zeros(1, dtype=torch.int64)},
+        {"eos_ids": integers(1, 1)},
+        {"eos_ids": integers(1).to("meta")},
     ],
     ids=lambda a: ",".join(a),
 )
@@ -140,6 +150,34 @@ def test_layered_verify_names_what_does_not_fit(backend: str) -> None:
         layered_verify(rows, None, tokens, lengths, uniforms=u, rounds=3, backend=backend)
     with pytest.raises(KernelError, match=r"1\.\.32 drafts"):
         layered_verify(rows, None, integers(1, 33, 1), integers(1, 33), uniforms=u, backend=backend)
+
+
+def test_the_walk_and_the_head_name_what_does_not_fit(backend: str) -> None:
+    from structspec.kernels.checks.launches import small_automaton
+    from structspec.kernels.draft_step import DraftStep
+    from structspec.kernels.gather_head import gather_head
+
+    automaton, one = small_automaton(40), integers(1)
+    hidden, weight = torch.zeros(1, 4), torch.zeros(8, 4)
+    unmasked = DraftStep(None, 1, 1, vocab=8, device="cpu", backend=backend)
+    masked = DraftStep(automaton, 1, 1, backend=backend)
+    for wrong in (
+        lambda: automaton.masks(one.long(), backend=backend),
+        lambda: automaton.masks(one[None], backend=backend),
+        lambda: automaton.masks(one.to("meta"), backend=backend),
+        lambda: automaton.masks(one, integers(2), backend=backend),
+        lambda: automaton.masks(one, out=integers(1, 1), backend=backend),
+        lambda: automaton.advance(one, integers(2), backend=backend),
+        lambda: small_automaton(40).from_table([[1]], [0], [0], [0] * 256, [b"a"], []),
+        lambda: gather_head(hidden, weight.double().to(torch.int8), one[None], backend=backend),
+        lambda: gather_head(hidden, weight.to("meta"), one[None], backend=backend),
+        lambda: gather_head(hidden, weight, integers(2, 1), backend=backend),
+        lambda: unmasked(torch.zeros(1, 8, dtype=torch.int32), 0),
+        lambda: unmasked(torch.zeros(1, 8), 0, integers(2, 1)),
+        lambda: masked(torch.zeros(1, 40), 0, integers(1, 2)),
+    ):
+        with pytest.raises(KernelError):
+            wrong()
 
 
 def test_float64_logits_are_refused_by_triton_only(backend: str) -> None:

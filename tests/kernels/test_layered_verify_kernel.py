@@ -296,15 +296,18 @@ def test_keyed_noise_is_the_hosts(backend: str) -> None:
 
 
 def test_bad_requests_are_reported_and_others_are_not_touched(backend: str) -> None:
-    x = torch.zeros(8, 6)
+    x = torch.zeros(16, 6)
     x[2, 0] = torch.nan
-    tokens = torch.zeros(2, 2, 1, dtype=torch.int32)
+    masks = torch.full((16, 1), -1, dtype=torch.int32)
+    masks[9] = 0  # behind a drafted token of request 2: a dead end
+    tokens = torch.zeros(4, 2, 1, dtype=torch.int32)
+    tokens[3, 1] = 6
     verdict = layered_verify(
-        LogitRows(x), LogitRows(torch.zeros(4, 6)), tokens, torch.ones(2, 2, dtype=torch.int32),
-        uniforms=torch.full((2, 2), 0.5), backend=backend,
+        LogitRows(x, masks), LogitRows(torch.zeros(8, 6)), tokens,
+        torch.ones(4, 2, dtype=torch.int32), uniforms=torch.full((4, 2), 0.5), backend=backend,
     )  # fmt: skip
-    assert verdict.status.tolist() == [Status.NOT_FINITE, 0]
-    assert verdict.token.tolist()[0] == -1 and verdict.token.tolist()[1] >= 0
+    assert verdict.status.tolist() == [Status.NOT_FINITE, 0, Status.EMPTY, Status.BAD_TOKEN]
+    assert [token >= 0 for token in verdict.token.tolist()] == [False, True, False, False]
 
 
 def test_block_and_layered_agree_that_p_equal_q_keeps_everything(backend: str) -> None:
