@@ -38,7 +38,10 @@ __all__ = ["DEAD", "UNREACHABLE", "Automaton", "byte_costs"]
 # Room for the ambiguity of one configuration: (state, frame set) pairs and frames in one set.
 _SCRATCH = 8192
 
-# slot, hash slot (and its number for `rehash`), counter, spare elements the array has beyond it
+# Configurations that are reserved, at most: more than most grammars meet.
+_RESERVED = 1 << 15
+
+# slot and the counter of its entries
 _TABLES: tuple[tuple[Slot, int], ...] = (
     (Slot.FRAME_RETURN, Count.FRAMES),
     (Slot.FRAME_REGISTER, Count.FRAMES),
@@ -51,6 +54,7 @@ _TABLES: tuple[tuple[Slot, int], ...] = (
     (Slot.CONFIG_ACCEPTS, Count.CONFIGS),
     (Slot.CONFIG_COST, Count.CONFIGS),
 )
+# slot, its number for `rehash`, counter
 _HASHES = (
     (Slot.FRAME_HASH, 0, Count.FRAMES),
     (Slot.SET_HASH, 1, Count.SETS),
@@ -142,31 +146,34 @@ class Automaton:
             raise AssertionError(f"unknown kernel code {code}")
         memory = self.memory
         count = memory.get(Slot.COUNT)
-        for slot, counter in _TABLES:
-            array = memory.get(slot)
-            if int(count[counter]) + _SCRATCH > array.size // 2:
-                memory.enlarge(slot, 2 * array.size)
-        configs = memory.get(Slot.CONFIG_START).size
-        memory.enlarge(Slot.NEXT, configs * self.network.n_classes)
         words = int(count[Count.BITS_WORDS])
         rows = max(64, 2 * (int(count[Count.BITS]) + 2))
-        memory.enlarge(Slot.BITS, rows * words)
+        grown = self._enlarge(Slot.BITS, rows * words)
         for slot, which, counter in _HASHES:
-            capacity = rows if counter == Count.BITS else self._capacity(counter)
-            size = 1 << int(2 * capacity - 1).bit_length()
-            if memory.get(slot).size < size:
-                memory.put(slot, np.zeros(size, np.int32))
+            size = memory.get(slot).size
+            if 4 * (int(count[counter]) + 2) > size:
+                memory.put(slot, np.zeros(4 * size, np.int32))
                 rehash(memory.header, which)
-        if memory.n_bytes > self.limits.memory:
-            raise BudgetExceeded("memory", self.limits.memory, memory.n_bytes, adjustable=True)
+                grown = True
+        # What is nearly full, or else (a single object may need much room) everything.
+        for share in (2, 0):
+            if grown:
+                break
+            for slot, counter in _TABLES:
+                array = memory.get(slot)
+                if share * int(count[counter]) >= array.size or not share:
+                    grown |= self._enlarge(slot, 2 * array.size)
+        configs = memory.get(Slot.CONFIG_START).size
+        self._enlarge(Slot.NEXT, configs * self.network.n_classes)
+        if memory.n_reserved > self.limits.memory:
+            raise BudgetExceeded("memory", self.limits.memory, memory.n_reserved, adjustable=True)
 
-    def _capacity(self, counter: Count) -> int:
-        slot = {
-            Count.FRAMES: Slot.FRAME_RETURN,
-            Count.SETS: Slot.SET_START,
-            Count.CONFIGS: Slot.CONFIG_START,
-        }[counter]
-        return self.memory.get(slot).size
+    def _enlarge(self, slot: Slot, size: int) -> bool:
+        """Whether the array in a slot had to grow."""
+        if self.memory.get(slot).size >= size:
+            return False
+        self.memory.enlarge(slot, size)
+        return True
 
     def _load(self, network: Network, costs: Costs) -> None:
         n, c, m = network, costs, network.members
@@ -220,11 +227,18 @@ class Automaton:
     def _reset(self) -> None:
         memory, n = self.memory, self.network
         initial = 1024
-        for slot, _ in _TABLES:
-            memory.put(slot, np.zeros(initial, np.int32))
+        configs = initial
+        while configs < _RESERVED and 64 * configs * (n.n_classes + 32) < self.limits.memory:
+            configs *= 2
+        for slot, counter in _TABLES:
+            if counter in (Count.CONFIGS, Count.CONFIG_ITEMS):
+                size = configs if counter == Count.CONFIGS else 2 * configs
+                memory.reserve(slot, size, counter, 1)
+            else:
+                memory.put(slot, np.zeros(initial, np.int32))
         for slot, _, _ in _HASHES:
-            memory.put(slot, np.zeros(2 * initial, np.int32))
-        memory.put(Slot.NEXT, np.zeros(initial * n.n_classes, np.int32))
+            memory.put(slot, np.zeros(4 * initial, np.int32))
+        memory.reserve(Slot.NEXT, configs * n.n_classes, Count.CONFIGS, n.n_classes)
         sizes = np.diff(n.members.start)[n.members.any_order.astype(bool)]
         words = 1 + -(-int(sizes.max(initial=1)) // 32)  # the count, then a bit per member
         memory.put(Slot.BITS, np.zeros(64 * words, np.uint32))
@@ -238,7 +252,7 @@ class Automaton:
             Slot.SCRATCH_A,
             Slot.SCRATCH_B,
         ):
-            memory.put(slot, np.zeros(scratch, np.int32))
+            memory.put(slot, np.empty(scratch, np.int32))
         count = np.zeros(len(Count), np.int32)
         count[Count.CLASSES] = n.n_classes
         count[Count.BITS_WORDS] = words
@@ -253,6 +267,7 @@ class Automaton:
         memory.get(Slot.NEXT)[n.n_classes : 2 * n.n_classes] = DEAD
         count[Count.BITS] = 1
         memory.put(Slot.COUNT, count)
+        memory.counters = count
         for _, which, _ in _HASHES:
             rehash(memory.header, which)
 

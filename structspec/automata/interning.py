@@ -57,7 +57,7 @@ def intern_frame(header, state, register, parents, cost):  # type: ignore[no-unt
         i = (i + 1) & size
     count = i32(header, _COUNT)
     f = wide(count[_FRAMES])
-    if f >= len(returns):
+    if f >= len(returns) or 2 * (f + 1) > len(table):
         return GROW
     returns[f] = state
     registers[f] = register
@@ -92,7 +92,7 @@ def intern_set(header, items, n):  # type: ignore[no-untyped-def]
         i = (i + 1) & size
     count = i32(header, _COUNT)
     s, used = wide(count[_SETS]), wide(count[_SET_ITEMS])
-    if s + 2 > len(start) - 1 or used + n > len(pool):
+    if s + 2 > len(start) - 1 or used + n > len(pool) or 2 * (s + 1) > len(table):
         return GROW
     for k in range(n):
         pool[used + k] = items[k]
@@ -199,7 +199,7 @@ def intern_config(header, states, sets, n, accepts, cost):  # type: ignore[no-un
         i = (i + 1) & size
     count = i32(header, _COUNT)
     c, used = wide(count[_CONFIGS]), wide(count[_CONFIG_ITEMS])
-    if c + 2 > len(start) - 1 or used + 2 * n > len(pool):
+    if c + 2 > len(start) - 1 or used + 2 * n > len(pool) or 2 * (c + 1) > len(table):
         return GROW
     for k in range(n):
         pool[used + 2 * k] = states[k]

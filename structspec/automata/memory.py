@@ -19,6 +19,8 @@ from numba import carray, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from structspec.automata.arena import Lease, zeros
+
 
 class Slot(IntEnum):
     """Positions of the arrays in the header (address at 2·slot, length at 2·slot + 1)."""
@@ -175,11 +177,16 @@ def u32(header, slot):  # type: ignore[no-untyped-def]
 class Memory:
     """Arrays behind one header, which may be passed to kernels at any time.
 
-    slots: how many arrays there may be; by default those of `Slot`.
+    slots: how many arrays there may be; by default those of `Slot`. Some are *reserved* (`arena`):
+    how much of them is used follows from `counters`, numbers of entries that kernels keep.
     """
+
+    counters: NDArray[np.int32] | None = None
 
     def __init__(self, slots: int = len(Slot)) -> None:
         self._arrays: dict[int, NDArray[Any]] = {}
+        self._leases: dict[int, Lease] = {}
+        self._spans: dict[int, tuple[int, int]] = {}  # position in `counters`, elements of an entry
         self.header: NDArray[np.int64] = np.zeros(2 * slots, np.int64)
 
     def put(self, slot: int, array: NDArray[Any]) -> None:
@@ -199,12 +206,55 @@ class Memory:
     def enlarge(self, slot: int, size: int) -> None:
         """Give the array in a slot at least `size` elements, new ones zero."""
         old = self._arrays[slot]
-        if old.size < size:
+        if old.size >= size:
+            return
+        if slot in self._spans:
+            used = self._used(slot)
+            self.reserve(slot, size, *self._spans[slot], old.dtype)
+            self._arrays[slot][:used] = old[:used]
+        else:
             new = np.zeros(size, old.dtype)
             new[: old.size] = old
             self.put(slot, new)
 
+    def reserve(
+        self, slot: int, size: int, counter: int, width: int, dtype: Any = np.int32
+    ) -> None:
+        """Put zeros in a slot, of which the first `counters[counter]` times `width` are in use."""
+        self._give_back(slot)
+        array, lease = zeros(size)
+        self._spans[slot] = counter, width
+        if lease is not None:
+            self._leases[slot] = lease
+        self.put(slot, array.view(dtype))
+
+    def _used(self, slot: int) -> int:
+        """How many elements of a reserved array may have been written."""
+        counter, width = self._spans[slot]
+        size = self._arrays[slot].size
+        if self.counters is None:
+            return size
+        # One entry more: lists of ranges have an end, and kernels prepare the next entry.
+        return min(size, (int(self.counters[counter]) + 2) * width)
+
+    def _give_back(self, slot: int) -> None:
+        lease = self._leases.pop(slot, None)
+        if lease is not None:
+            lease.used = [(0, self._used(slot))]
+
+    def __del__(self) -> None:
+        for slot in list(self._leases):
+            self._give_back(slot)
+
     @property
     def n_bytes(self) -> int:
-        """Bytes held by all arrays (reserved; untouched pages cost nothing)."""
+        """Bytes in use."""
+        return sum(
+            self._used(slot) * array.itemsize if slot in self._spans else array.nbytes
+            for slot, array in self._arrays.items()
+        )
+
+    @property
+    def n_reserved(self) -> int:
+        """Bytes of addresses; those that are not in use cost nothing."""
         return sum(array.nbytes for array in self._arrays.values())

@@ -72,6 +72,7 @@ class Cache:
         self.automaton = automaton
         self.header = automaton.memory.header
         self._knowledge = self._know()
+        self._knowledge.counters = automaton.memory.counters
         self.known = self._knowledge.header
         self._fit()
 
@@ -86,7 +87,7 @@ class Cache:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes reserved for configurations, transitions and rows (untouched pages cost none)."""
+        """Bytes used for configurations, transitions and rows."""
         return self.automaton.memory.n_bytes + self._knowledge.n_bytes
 
     @property

@@ -22,7 +22,7 @@ from structspec.automata.memory import Count, Slot, _pointer_u32, i32, u8, u32
 from structspec.automata.pushdown import DEAD
 from structspec.masks.classify import chain, classify, follow
 from structspec.masks.linking import address, header_at, linked
-from structspec.masks.tables import CONTENT, HEIGHT, Known, Tally, Words
+from structspec.masks.tables import CHUNK_BITS, CONTENT, HEIGHT, Known, Tally, Words
 from structspec.masks.walk import (
     ADD,
     ADD_WHOLE,
@@ -45,6 +45,8 @@ _ROW_OF, _WORST, _POOL = int(Known.ROW_OF), int(Known.WORST), int(Known.POOL)
 _POOL_HASH, _SPECIALS, _TALLY = int(Known.POOL_HASH), int(Known.SPECIALS), int(Known.COUNT)
 _CONTENT, _DEAREST, _CLASS_BYTE = int(Known.CONTENT), int(Known.DEAREST), int(Known.CLASS_BYTE)
 _ROWS, _DONE, _WORDS, _BULK = int(Tally.ROWS), int(Tally.DONE), int(Tally.WORDS), int(Tally.BULK)
+_ROOM = int(Tally.ROOM)
+_IN_CHUNK = (1 << CHUNK_BITS) - 1
 
 #: Values of CLASS_BYTE for classes that hold several writable bytes, or none. (Not −1: byte + 1 is
 #: compared with 0, "no byte yet", in `only_byte`.)
@@ -195,26 +197,34 @@ def _any_other(header, known, config):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def pool_row(known, number):  # type: ignore[no-untyped-def]
+    """A row of the pool, or the free place behind the last one."""
+    words = i32(known, _TALLY)[_WORDS]
+    chunk = header_at(known[2 * _POOL])[number >> CHUNK_BITS]
+    address = chunk + (number & _IN_CHUNK) * words * 4
+    return carray(_pointer_u32(address), (words,))  # type: ignore[call-arg]
+
+
+@njit(cache=True)
 def keep_row(header, known, config, worst):  # type: ignore[no-untyped-def]
     """Keep the row that lies in the pool's free place for a configuration.
 
     Returns the row's number: that of an equal row if there is one.
     """
     tally, table = i32(known, _TALLY), i32(known, _POOL_HASH)
-    pool = u32(known, _POOL)
     words, rows = tally[_WORDS], tally[_ROWS]
-    at = rows * words
+    row = pool_row(known, np.int64(rows))
     a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
     k = np.uint64(0x9E3779B97F4A7C15)
     w = 0
     while w + 4 <= words:  # four lanes: one would wait for its own products
-        a = (a ^ pool[at + w]) * k
-        b = (b ^ pool[at + w + 1]) * k
-        c = (c ^ pool[at + w + 2]) * k
-        d = (d ^ pool[at + w + 3]) * k
+        a = (a ^ row[w]) * k
+        b = (b ^ row[w + 1]) * k
+        c = (c ^ row[w + 2]) * k
+        d = (d ^ row[w + 3]) * k
         w += 4
     while w < words:
-        a = (a ^ pool[at + w]) * k
+        a = (a ^ row[w]) * k
         w += 1
     a = (a ^ (b >> np.uint64(17)) ^ (c >> np.uint64(29)) ^ (d >> np.uint64(7))) * k
     h = np.int64((a ^ b ^ c ^ d) >> np.uint64(33))
@@ -223,10 +233,10 @@ def keep_row(header, known, config, worst):  # type: ignore[no-untyped-def]
     found = -1
     while table[2 * i]:
         if table[2 * i + 1] == h:
-            other = (table[2 * i] - 1) * words
+            other = pool_row(known, np.int64(table[2 * i] - 1))
             equal = True
             for w in range(words):
-                if pool[other + w] != pool[at + w]:
+                if other[w] != row[w]:
                     equal = False
                     break
             if equal:
@@ -254,11 +264,10 @@ def row_of(header, known, words, state, epoch):  # type: ignore[no-untyped-def]
         return SHORT
     if rows[config]:
         return rows[config] - 1
-    tally, pool = i32(known, _TALLY), u32(known, _POOL)
-    at = tally[_ROWS] * tally[_WORDS]
-    if at + tally[_WORDS] > len(pool):
+    tally = i32(known, _TALLY)
+    if tally[_ROWS] == tally[_ROOM]:
         return FULL
-    row = pool[at : at + tally[_WORDS]]
+    row = pool_row(known, np.int64(tally[_ROWS]))
     worst = compute_row(header, known, words, config, UNLIMITED, row)
     if worst < 0:
         return worst
@@ -277,9 +286,9 @@ def fill_states(header, known, words, states, epoch, out):  # type: ignore[no-un
             number = row_of(header, known, words, states[i], epoch)
             if number < 0:
                 return number
-            pool, at = u32(known, _POOL), number * tally[_WORDS]
+            row = pool_row(known, np.int64(number))
             for w in range(tally[_WORDS]):
-                out[i, w] = pool[at + w]
+                out[i, w] = row[w]
         tally[_DONE] = i + 1
     return 0
 

@@ -2,7 +2,8 @@
 
 Two headers beside the automaton's (see `automata.memory` for the form): one of read-only arrays
 per vocabulary, shared by all its constraints, and one per cache whose arrays grow with the
-configurations. Mask rows lie in one pool, each content once; `ROW_OF[configuration]` names them.
+configurations. Mask rows lie in a pool of chunks, each content once; `ROW_OF[configuration]` names
+them.
 
 Invariants: arrays by configuration are at least as long as the automaton's (`fit` sees to it before
 every kernel; kernels check it); a row that was handed out is never written again, since a full
@@ -16,10 +17,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from structspec.automata.arena import zeros
 from structspec.automata.costs import TokenTrie
-from structspec.automata.memory import Memory
+from structspec.automata.memory import Count, Memory, i32
 
 if TYPE_CHECKING:
     from structspec.vocab import Vocabulary
@@ -54,8 +57,8 @@ class Known(IntEnum):
     DEEPEST = 5  # 1 if no more than DEPTH
     DEAREST = 6  # the largest cost on the way
     # others
-    POOL = 7
-    POOL_HASH = 8
+    POOL = 7  # addresses of chunks of CHUNK rows
+    POOL_HASH = 8  # pairs: number of a row + 1, and its hash
     STACK = 9
     PROBES = 10
     SPECIALS = 11  # pairs of token and class
@@ -73,6 +76,7 @@ class Tally(IntEnum):
     DONE = 1  # rows of the running `fill_states` that are finished
     WORDS = 2
     BULK = 3  # 1 if rows may be made of the plain tokens
+    ROOM = 4  # rows that there is room for
 
 
 _BY_CONFIGURATION = (
@@ -84,7 +88,10 @@ _BY_CONFIGURATION = (
     (Known.DEEPEST, 1),
     (Known.DEAREST, 1),
 )
-_FIRST_ROWS = 16
+#: Rows of a chunk are 2 ** CHUNK_BITS.
+CHUNK_BITS = 4
+_CHUNK = 1 << CHUNK_BITS
+_POOL_HASH = int(Known.POOL_HASH)
 #: Entries of MEMO, minus one.
 MEMO_MASK = 1023
 
@@ -172,6 +179,7 @@ class Knowledge(Memory):
         self._words = words
         self._most_rows = max(2, pool_bytes // (4 * words))
         self._capacity = 0
+        self._chunks: list[NDArray[np.uint32]] = []
         self.put(Known.STACK, np.zeros(3 * (depth + 2), np.int32))
         self.put(Known.PROBES, probes)
         self.put(Known.SPECIALS, np.array(list(specials), np.int32).ravel())
@@ -183,7 +191,7 @@ class Knowledge(Memory):
         count[Tally.WORDS] = words
         count[Tally.BULK] = int(bulk)
         self.put(Known.COUNT, count)
-        self._make_pool(min(_FIRST_ROWS, self._most_rows))
+        self._make_pool()
 
     @property
     def count(self) -> NDArray[np.int32]:
@@ -194,28 +202,21 @@ class Knowledge(Memory):
         """Give the arrays by configuration at least this length."""
         if configurations <= self._capacity:
             return
-        self._capacity = configurations
         for slot, width in _BY_CONFIGURATION:
-            new = np.zeros(width * configurations, np.uint32 if width == 4 else np.int32)
-            if slot in self._arrays:
-                old = self._arrays[slot]
-                new[: old.size] = old
-            self.put(slot, new)
+            if self._capacity:
+                self.enlarge(slot, width * configurations)
+            else:
+                dtype = np.uint32 if width == 4 else np.int32
+                self.reserve(slot, width * configurations, Count.CONFIGS, width, dtype)
+        self._capacity = configurations
 
     def more_rows(self) -> bool:
         """Make room in the pool. True if all rows had to go (numbers of rows are void then)."""
-        old = self.get(Known.POOL)
-        held = old.size // self._words
-        if held < self._most_rows:
-            used = int(self.count[Tally.ROWS])
-            hashes = self._hashes_of(used)
-            self._make_pool(min(2 * held, self._most_rows))
-            self.get(Known.POOL)[: used * self._words] = old[: used * self._words]
-            self._place(hashes)
+        if self.count[Tally.ROOM] < self._most_rows:
+            self._add_chunk()
             return False
-        self._make_pool(held)
-        self.count[Tally.ROWS] = 0
-        self.get(Known.ROW_OF)[:] = 0
+        self._make_pool()
+        self.get(Known.ROW_OF)[: self._used(Known.ROW_OF)] = 0
         return True
 
     @property
@@ -234,32 +235,51 @@ class Knowledge(Memory):
 
     def free_row(self) -> NDArray[np.uint32] | None:
         """The pool's free place, None if it is full."""
-        at = self.n_rows * self._words
-        pool: NDArray[np.uint32] = self.get(Known.POOL)
-        return pool[at : at + self._words] if at < pool.size else None
+        number = self.n_rows
+        return self._place(number) if number < self.count[Tally.ROOM] else None
 
     def row(self, number: int) -> NDArray[np.uint32]:
         """A read-only view of a row."""
-        at = number * self._words
-        view: NDArray[np.uint32] = self.get(Known.POOL)[at : at + self._words]
+        view = self._place(number)
         view.flags.writeable = False
         return view
 
-    def _make_pool(self, rows: int) -> None:
-        self.put(Known.POOL, np.zeros(rows * self._words, np.uint32))
-        size = 1 << (2 * rows - 1).bit_length()
-        # Pairs: row + 1, and its hash, so that growing need not read the rows again.
-        self.put(Known.POOL_HASH, np.zeros(2 * size, np.int32))
+    def _place(self, number: int) -> NDArray[np.uint32]:
+        at = (number & (_CHUNK - 1)) * self._words
+        return self._chunks[number >> CHUNK_BITS][at : at + self._words]
 
-    def _hashes_of(self, used: int) -> list[tuple[int, int]]:
-        table = self.get(Known.POOL_HASH).reshape(-1, 2)
-        return [(int(r), int(h)) for r, h in table[table[:, 0] > 0] if r <= used]
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in use, rows included."""
+        return super().n_bytes + 4 * self._words * self.n_rows
 
-    def _place(self, hashes: list[tuple[int, int]]) -> None:
+    def _make_pool(self) -> None:
+        """An empty pool with room for one chunk."""
+        self._chunks.clear()
+        self.count[Tally.ROWS] = self.count[Tally.ROOM] = 0
+        self.put(Known.POOL_HASH, np.zeros(64 * _CHUNK, np.int32))
+        self._add_chunk()
+
+    def _add_chunk(self) -> None:
+        chunk, _ = zeros(_CHUNK * self._words, clean=False)
+        self._chunks.append(chunk.view(np.uint32))
+        self.put(Known.POOL, np.array([c.ctypes.data for c in self._chunks], np.int64))
+        room = min(len(self._chunks) * _CHUNK, self._most_rows)
+        self.count[Tally.ROOM] = room
         table = self.get(Known.POOL_HASH)
-        mask = table.size // 2 - 1
-        for row, value in hashes:
-            i = value & mask
+        if 4 * room > table.size:  # pairs, at most half of them full
+            self.put(Known.POOL_HASH, np.zeros(4 * table.size, np.int32))
+            place_hashes(self.header, table)
+
+
+@njit(cache=True)
+def place_hashes(known, pairs):  # type: ignore[no-untyped-def]
+    """Put the pairs of an old POOL_HASH into a new one."""
+    table = i32(known, _POOL_HASH)
+    mask = len(table) // 2 - 1
+    for k in range(0, len(pairs), 2):
+        if pairs[k]:
+            i = pairs[k + 1] & mask
             while table[2 * i]:
                 i = (i + 1) & mask
-            table[2 * i], table[2 * i + 1] = row, value
+            table[2 * i], table[2 * i + 1] = pairs[k], pairs[k + 1]

@@ -244,7 +244,7 @@ def test_the_cache_of_another_constraint_is_refused() -> None:
 def test_rows_that_pass_the_budget_of_memory_are_made_again() -> None:
     c = bind("(a|b){0,400}", memory=24 << 20)
     c.cache._knowledge._most_rows = 2
-    c.cache._knowledge._make_pool(2)
+    c.cache._knowledge._make_pool()
     expected = bind("(a|b){0,400}")
     state, twin = c.start, expected.start
     for _ in range(60):

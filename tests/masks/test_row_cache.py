@@ -68,7 +68,7 @@ def walk(c: Constraint, seed: int, steps: int) -> list[tuple[int, bytes]]:
 def shrink(c: Constraint, rows: int) -> None:
     """Give a constraint that has computed nothing yet a pool of so many rows."""
     c.cache._knowledge._most_rows = rows
-    c.cache._knowledge._make_pool(rows)
+    c.cache._knowledge._make_pool()
 
 
 @pytest.mark.parametrize("number", range(len(SCHEMAS)))
