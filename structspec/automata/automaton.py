@@ -57,6 +57,15 @@ _HASHES = (
     (Slot.CONFIG_HASH, 2, Count.CONFIGS),
     (Slot.BITS_HASH, 3, Count.BITS),
 )
+_SCRATCHES = (
+    Slot.QUEUE_STATE,
+    Slot.QUEUE_SET,
+    Slot.LIVE_STATE,
+    Slot.LIVE_SET,
+    Slot.LIVE_DONE,
+    Slot.SCRATCH_A,
+    Slot.SCRATCH_B,
+)
 
 
 def byte_costs(network: Network) -> Costs:
@@ -214,31 +223,20 @@ class Automaton:
             Slot.MEMBER_REST: c.member_rest,
             Slot.MEMBER_TOTAL: c.member_total,
         }
-        for slot, array in arrays.items():
-            self.memory.put(slot, np.asarray(array, np.int32))
+        self.memory.put_all(arrays)
 
     def _reset(self) -> None:
         memory, n = self.memory, self.network
         initial = 1024
-        for slot, _ in _TABLES:
-            memory.put(slot, np.zeros(initial, np.int32))
-        for slot, _, _ in _HASHES:
-            memory.put(slot, np.zeros(2 * initial, np.int32))
-        memory.put(Slot.NEXT, np.zeros(initial * n.n_classes, np.int32))
         sizes = np.diff(n.members.start)[n.members.any_order.astype(bool)]
         words = 1 + -(-int(sizes.max(initial=1)) // 32)  # the count, then a bit per member
-        memory.put(Slot.BITS, np.zeros(64 * words, np.uint32))
-        scratch = _SCRATCH
-        for slot in (
-            Slot.QUEUE_STATE,
-            Slot.QUEUE_SET,
-            Slot.LIVE_STATE,
-            Slot.LIVE_SET,
-            Slot.LIVE_DONE,
-            Slot.SCRATCH_A,
-            Slot.SCRATCH_B,
-        ):
-            memory.put(slot, np.zeros(scratch, np.int32))
+        # One block: the system hands it out as zeros, page by page as they are touched.
+        room: dict[Slot, int] = {slot: initial for slot, _ in _TABLES}
+        room |= {slot: 2 * initial for slot, _, _ in _HASHES}
+        room |= {Slot.NEXT: initial * n.n_classes, Slot.BITS: 64 * words}
+        room |= dict.fromkeys(_SCRATCHES, _SCRATCH)
+        memory.reserve(room)
+        memory.put(Slot.BITS, memory.get(Slot.BITS).view(np.uint32))
         count = np.zeros(len(Count), np.int32)
         count[Count.CLASSES] = n.n_classes
         count[Count.BITS_WORDS] = words
@@ -253,7 +251,7 @@ class Automaton:
         memory.get(Slot.NEXT)[n.n_classes : 2 * n.n_classes] = DEAD
         count[Count.BITS] = 1
         memory.put(Slot.COUNT, count)
-        for _, which, _ in _HASHES:
+        for which in (1, 3):  # the set {bottom} and the empty member set are there already
             rehash(memory.header, which)
 
     def _start(self) -> int:

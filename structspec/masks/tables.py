@@ -172,12 +172,10 @@ class Knowledge(Memory):
         self._words = words
         self._most_rows = max(2, pool_bytes // (4 * words))
         self._capacity = 0
-        self.put(Known.STACK, np.zeros(3 * (depth + 2), np.int32))
+        self.reserve({Known.STACK: 3 * (depth + 2), Known.CURSORS: 128, Known.SEEN: 3 * classes})
         self.put(Known.PROBES, probes)
         self.put(Known.SPECIALS, np.array(list(specials), np.int32).ravel())
         self.put(Known.CLASS_BYTE, class_byte)
-        self.put(Known.CURSORS, np.zeros(128, np.int32))
-        self.put(Known.SEEN, np.zeros(3 * classes, np.int32))
         self.put(Known.MEMO, np.full(3 * (MEMO_MASK + 1), -1, np.int32))
         count = np.zeros(len(Tally), np.int32)
         count[Tally.WORDS] = words
@@ -195,12 +193,12 @@ class Knowledge(Memory):
         if configurations <= self._capacity:
             return
         self._capacity = configurations
-        for slot, width in _BY_CONFIGURATION:
-            new = np.zeros(width * configurations, np.uint32 if width == 4 else np.int32)
-            if slot in self._arrays:
-                old = self._arrays[slot]
-                new[: old.size] = old
-            self.put(slot, new)
+        old = {slot: self._arrays.get(slot) for slot, _ in _BY_CONFIGURATION}
+        self.reserve({slot: width * configurations for slot, width in _BY_CONFIGURATION})
+        self.put(Known.CONTENT, self.get(Known.CONTENT).view(np.uint32))
+        for slot, held in old.items():
+            if held is not None:
+                self.get(slot)[: held.size] = held
 
     def more_rows(self) -> bool:
         """Make room in the pool. True if all rows had to go (numbers of rows are void then)."""
