@@ -26,6 +26,8 @@ from structspec.automata.encode import (
 MOST_WEIGHT = 1 << 20
 #: Bits of `obstacles`: why an entry cannot be part of a key.
 HOLDS_MEMBERS, RECURSIVE = 1, 2
+#: What `fault_of_keys` says of a key that matches the empty string.
+EMPTY_KEY = 4
 
 
 @njit(cache=True)
@@ -109,3 +111,19 @@ def analyse(kind, first, last, low, high, child, accepting):  # type: ignore[no-
             mark[i] = 2
             depth -= 1
     return nullable, weight, obstacles
+
+
+@njit(cache=True)
+def fault_of_keys(kind, first, last, child, nullable, obstacles):  # type: ignore[no-untyped-def]
+    """`EMPTY_KEY` or the obstacles of the first list of members that has such keys; else 0."""
+    for entry in range(len(kind)):
+        if kind[entry] != MEMBERS:
+            continue
+        found = 0
+        for k in range(first[entry] + 1, last[entry], 2):
+            if nullable[child[k]]:
+                return EMPTY_KEY
+            found |= obstacles[child[k]]
+        if found:
+            return found
+    return 0

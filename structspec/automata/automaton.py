@@ -61,6 +61,15 @@ _HASHES = (
     (Slot.CONFIG_HASH, 2, Count.CONFIGS),
     (Slot.BITS_HASH, 3, Count.BITS),
 )
+_SCRATCHES = (
+    Slot.QUEUE_STATE,
+    Slot.QUEUE_SET,
+    Slot.LIVE_STATE,
+    Slot.LIVE_SET,
+    Slot.LIVE_DONE,
+    Slot.SCRATCH_A,
+    Slot.SCRATCH_B,
+)
 
 
 def byte_costs(network: Network) -> Costs:
@@ -221,8 +230,7 @@ class Automaton:
             Slot.MEMBER_REST: c.member_rest,
             Slot.MEMBER_TOTAL: c.member_total,
         }
-        for slot, array in arrays.items():
-            self.memory.put(slot, np.asarray(array, np.int32))
+        self.memory.put_all(arrays)
 
     def _reset(self) -> None:
         memory, n = self.memory, self.network
@@ -230,29 +238,21 @@ class Automaton:
         configs = initial
         while configs < _RESERVED and 64 * configs * (n.n_classes + 32) < self.limits.memory:
             configs *= 2
+        # Tables that grow with a text are reserved; one block of zeros has room for the others.
+        room: dict[Slot, int] = {}
         for slot, counter in _TABLES:
             if counter in (Count.CONFIGS, Count.CONFIG_ITEMS):
                 size = configs if counter == Count.CONFIGS else 2 * configs
                 memory.reserve(slot, size, counter, 1)
             else:
-                memory.put(slot, np.zeros(initial, np.int32))
-        for slot, _, _ in _HASHES:
-            memory.put(slot, np.zeros(4 * initial, np.int32))
+                room[slot] = initial
         memory.reserve(Slot.NEXT, configs * n.n_classes, Count.CONFIGS, n.n_classes)
         sizes = np.diff(n.members.start)[n.members.any_order.astype(bool)]
         words = 1 + -(-int(sizes.max(initial=1)) // 32)  # the count, then a bit per member
-        memory.put(Slot.BITS, np.zeros(64 * words, np.uint32))
-        scratch = _SCRATCH
-        for slot in (
-            Slot.QUEUE_STATE,
-            Slot.QUEUE_SET,
-            Slot.LIVE_STATE,
-            Slot.LIVE_SET,
-            Slot.LIVE_DONE,
-            Slot.SCRATCH_A,
-            Slot.SCRATCH_B,
-        ):
-            memory.put(slot, np.empty(scratch, np.int32))
+        room |= {slot: 4 * initial for slot, _, _ in _HASHES}
+        room |= {Slot.BITS: 64 * words} | dict.fromkeys(_SCRATCHES, _SCRATCH)
+        memory.put_zeros(room)
+        memory.put(Slot.BITS, memory.get(Slot.BITS).view(np.uint32))
         count = np.zeros(len(Count), np.int32)
         count[Count.CLASSES] = n.n_classes
         count[Count.BITS_WORDS] = words
@@ -268,7 +268,7 @@ class Automaton:
         count[Count.BITS] = 1
         memory.put(Slot.COUNT, count)
         memory.counters = count
-        for _, which, _ in _HASHES:
+        for which in (1, 3):  # the set {bottom} and the empty member set are there already
             rehash(memory.header, which)
 
     def _start(self) -> int:

@@ -109,11 +109,9 @@ def solve_costs(
     """
     class_enabled = np.zeros(network.n_classes, np.bool_)
     sample = np.full(network.n_classes, -1, np.int32)  # a writable byte of the class
-    for index, members in enumerate(network.class_bytes):
-        writable = [b for b in members if enabled[b]]
-        if writable:
-            class_enabled[index] = True
-            sample[index] = writable[0]
+    writable = np.flatnonzero(enabled)[::-1]
+    sample[network.class_of[writable]] = writable  # the last one stays: the first byte
+    class_enabled[network.class_of[writable]] = True
     for index, name in enumerate(network.specials):
         class_enabled[network.special_class(index)] = specials is None or name in specials
     n = network

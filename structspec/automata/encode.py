@@ -105,6 +105,7 @@ class _Encoder:
 
     def encode(self) -> Program:
         rules, order, number = self._rules, self._order, self._number
+        numbers, known = self._numbers, self._numbers.get
         kind, first, last, low, high, size = [], [], [], [], [], []
         child: list[int] = []
         edges: list[tuple[int, int, int]] = []  # (child index, source, target) of automata
@@ -114,24 +115,35 @@ class _Encoder:
         specials: dict[str, int] = {}
         for node in order:  # grows while it is walked
             start, end, least, most, states = len(child), -1, 0, 0, 0
-            if isinstance(node, ir.Bytes):
+            # PERF: most compiles spend much of their time here; `is` is the quickest question.
+            cls = type(node)
+            if cls is ir.Bytes:
                 what, start = BYTES, len(text)
                 text += node.value
                 end = len(text)
-            elif isinstance(node, ir.Sequence | ir.Choice):
-                what = SEQUENCE if isinstance(node, ir.Sequence) else CHOICE
-                child += [number(item) for item in node.items]
-            elif isinstance(node, ir.Rule):
+            elif cls is ir.Sequence or cls is ir.Choice:
+                what = SEQUENCE if cls is ir.Sequence else CHOICE
+                for item in node.items:
+                    kind_of_item = type(item)
+                    if kind_of_item is ir.Rule or kind_of_item is ir.Repeat:
+                        child.append(number(item))
+                        continue
+                    found = known(id(item))
+                    if found is None:
+                        found = numbers[id(item)] = len(order)
+                        order.append(item)
+                    child.append(found)
+            elif cls is ir.Rule:
                 what = RULE
                 child.append(number(rules[node.name]))
-            elif isinstance(node, ir.Variant):
+            elif cls is ir.Variant:
                 what = VARIANT
                 child.append(number(node.item))
-            elif isinstance(node, ir.Chars):
+            elif cls is ir.Chars:
                 what = CHARS
                 start, end = self._characters(node.ranges)
-                least = len(node.ranges) + 3 * sum(top > 0x7F for _, top in node.ranges)
-            elif isinstance(node, ir.Repeat):
+                least = len(node.ranges) + 3 * sum([top > 0x7F for _, top in node.ranges])
+            elif cls is ir.Repeat:
                 what = REPEAT
                 least, bound = min(node.minimum, MOST_COPIES + 1), node.maximum
                 most = -1 if bound is None or bound > MOST_COPIES else bound
@@ -139,7 +151,7 @@ class _Encoder:
                     what = CHOICE
                 else:
                     child.append(number(node.item))
-            elif isinstance(node, ir.Automaton):
+            elif cls is ir.Automaton:
                 what, states, least = AUTOMATON, len(node.edges), len(accepting)
                 accepting += node.accepting
                 most = len(accepting)
@@ -147,7 +159,7 @@ class _Encoder:
                     for label, target in row:
                         edges.append((len(child), source, target))
                         child.append(number(label))
-            elif isinstance(node, ir.Special):
+            elif cls is ir.Special:
                 what, least = SPECIAL, specials.setdefault(node.name, len(specials))
             else:
                 what, least, most = MEMBERS, len(lists), int(_may_be_empty(node))
@@ -173,9 +185,10 @@ class _Encoder:
 
     def _number(self, node: ir.Node) -> int:
         key: object = id(node)
-        if isinstance(node, ir.Rule):
+        cls = type(node)
+        if cls is ir.Rule:
             key = node.name
-        elif isinstance(node, ir.Repeat):
+        elif cls is ir.Repeat:
             key = (id(node.item), node.minimum, node.maximum)
         found = self._numbers.get(key)
         if found is None:

@@ -139,11 +139,14 @@ def reachable_members(  # type: ignore[no-untyped-def]
     """
     # reversed edges between key states
     back_start = np.zeros(n_states + 1, np.int32)
+    # Of edges to the same target in a row (byte classes of one label) the first says everything.
     for q in range(n_states):
         if kind[q] == MEMBER_KEY:
+            before = -1
             for e in range(edge_start[q], edge_start[q + 1]):
-                if class_enabled[edge_class[e]]:
-                    back_start[edge_target[e] + 1] += 1
+                if class_enabled[edge_class[e]] and edge_target[e] != before:
+                    before = edge_target[e]
+                    back_start[before + 1] += 1
     for q in range(n_states):
         back_start[q + 1] += back_start[q]
     fill = back_start.copy()
@@ -151,12 +154,14 @@ def reachable_members(  # type: ignore[no-untyped-def]
     back_edge = np.zeros(back_start[n_states], np.int32)
     for q in range(n_states):
         if kind[q] == MEMBER_KEY:
+            before = -1
             for e in range(edge_start[q], edge_start[q + 1]):
-                if class_enabled[edge_class[e]]:
-                    i = fill[edge_target[e]]
+                if class_enabled[edge_class[e]] and edge_target[e] != before:
+                    before = edge_target[e]
+                    i = fill[before]
                     back_state[i] = q
                     back_edge[i] = e
-                    fill[edge_target[e]] = i + 1
+                    fill[before] = i + 1
     # accepting states per member slot
     slots = members_start[-1]
     accept_start = np.zeros(slots + 1, np.int32)

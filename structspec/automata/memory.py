@@ -12,6 +12,7 @@ rewritten whenever an array moves. Sibling: `pushdown`, whose kernels are the on
 from __future__ import annotations
 
 from enum import IntEnum
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -195,6 +196,27 @@ class Memory:
         self._arrays[slot] = array
         self.header[2 * slot] = array.__array_interface__["data"][0]  # much faster than .ctypes
         self.header[2 * slot + 1] = array.size
+
+    def put_all(self, arrays: dict[Any, NDArray[Any]]) -> None:
+        """Copy arrays, as int32, into slots: one block of memory and one look at its address."""
+        sizes = [array.size for array in arrays.values()]
+        block = np.empty(sum(sizes), np.int32)
+        np.concatenate([a.ravel() for a in arrays.values()], out=block, casting="unsafe")
+        self._share(block, list(arrays), sizes)
+
+    def put_zeros(self, sizes: dict[Any, int]) -> None:
+        """Fill slots with zeros (int32), so many elements each, out of one block of memory."""
+        self._share(np.zeros(sum(sizes.values()), np.int32), list(sizes), list(sizes.values()))
+
+    def _share(self, block: NDArray[np.int32], slots: list[int], sizes: list[int]) -> None:
+        ends = list(accumulate(sizes))
+        at = np.array((slots, sizes, ends), np.int64)
+        address = block.__array_interface__["data"][0]
+        self.header[2 * at[0]] = address + 4 * (at[2] - at[1])
+        self.header[2 * at[0] + 1] = at[1]
+        held = self._arrays
+        for slot, size, end in zip(slots, sizes, ends, strict=True):
+            held[slot] = block[end - size : end]
 
     def get(self, slot: int) -> NDArray[Any]:
         """The array in a slot."""

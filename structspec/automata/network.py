@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structspec import ir
-from structspec.automata.analysis import HOLDS_MEMBERS, analyse
+from structspec.automata.analysis import EMPTY_KEY, HOLDS_MEMBERS, analyse, fault_of_keys
 from structspec.automata.assembly import Determinised, assemble
-from structspec.automata.encode import MEMBERS, MOST_COPIES, Program, encode
+from structspec.automata.encode import MOST_COPIES, Program, encode
 from structspec.automata.fragments import TOO_LARGE, TOO_MANY_COPIES, TOO_SLOW, fragments
 from structspec.automata.subsets import (
     CALLS,
@@ -119,14 +119,12 @@ def _check_keys(
 ) -> None:
     """Keys are written out flat and decide before anything else does: refuse what cannot be."""
     p = program
-    for entry in np.flatnonzero(p.kind == MEMBERS):
-        keys = p.child[p.first[entry] + 1 : p.last[entry] : 2]
-        if nullable[keys].any():
-            raise UnsupportedFeature("empty key", "", "the key of a member may not be empty")
-        found = int(np.bitwise_or.reduce(obstacles[keys], initial=0))
-        if found:
-            what = "itself a list of members" if found & HOLDS_MEMBERS else "recursive"
-            raise UnsupportedFeature("key", "", f"the key of a member may not be {what}")
+    found = fault_of_keys(p.kind, p.first, p.last, p.child, nullable, obstacles)
+    if found == EMPTY_KEY:
+        raise UnsupportedFeature("empty key", "", "the key of a member may not be empty")
+    if found:
+        what = "itself a list of members" if found & HOLDS_MEMBERS else "recursive"
+        raise UnsupportedFeature("key", "", f"the key of a member may not be {what}")
 
 
 def _determinise(

@@ -140,11 +140,12 @@ class Constraint:
     def _know(self) -> Knowledge:
         """Empty memory for the mask kernels of one cache."""
         network = self._network
-        single = np.full(network.n_classes, SEVERAL, np.int32)
-        for index, members in enumerate(network.class_bytes):
-            writable = [b for b in members if self._enabled[b]]
-            if len(writable) <= 1:
-                single[index] = writable[0] if writable else NONE
+        writable = np.flatnonzero(self._enabled)
+        classes = network.class_of[writable]
+        count = np.bincount(classes, minlength=network.n_classes)
+        single = np.where(count == 0, NONE, SEVERAL).astype(np.int32)
+        alone = count[classes] == 1
+        single[classes[alone]] = writable[alone]
         for byte_class in self._specials.values():
             single[byte_class] = SEVERAL  # never the only *byte*
         return Knowledge(

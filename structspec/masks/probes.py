@@ -4,13 +4,17 @@ The result is a flat int32 list for `classify`: the number of groups, then per g
 lead classes, the number of continuation bytes, its bit (`vocab.blocks.LEAD_GROUPS`), the lead
 classes, and for every continuation byte its number of classes and the classes. A group is a range
 of first bytes with one shape of UTF-8 character.
+
+Cost: one look at each byte per group, in compiled code.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from structspec.automata.memory import inner
 from structspec.vocab.blocks import LEAD_GROUPS, lead_bits
 
 #: Lead bytes and continuation ranges of well-formed UTF-8 (Unicode 15, table 3-7).
@@ -26,32 +30,75 @@ _SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (  # no group of first bytes 
 )
 
 
+def _plan() -> NDArray[np.int32]:
+    """Rows of bit, number of continuation bytes, then (low, high) of each byte; 0 beyond."""
+    bits, rows = lead_bits(), []
+    for low, high in LEAD_GROUPS:
+        for lead, *more in _SHAPES:
+            first = (max(low, lead[0]), min(high, lead[1]))
+            if first[0] <= first[1]:
+                ranges = [bound for pair in (first, *more) for bound in pair]
+                rows.append([int(bits[low]), len(more), *ranges, *[0] * (8 - len(ranges))])
+    return np.array(rows, np.int32)
+
+
+_PLAN = _plan()
+# The leads and up to three continuation bytes, each of at most 64 classes and their number.
+_MOST = 4 * 65 + 3
+
+
 def other_probes(class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]) -> NDArray[np.int32]:
     """Probes for the characters beyond ASCII that tokens can write.
 
     class_of: uint8[256]; enabled: bool[256], the bytes that occur in tokens (others never come).
     """
+    out = np.empty(1 + len(_PLAN) * _MOST, np.int32)
+    return out[: _write(_PLAN, class_of, enabled, out)].copy()
 
-    class_list = [c if e else -1 for c, e in zip(class_of.tolist(), enabled.tolist(), strict=True)]
-    known: dict[tuple[int, int], list[int]] = {}
 
-    def classes(low: int, high: int) -> list[int]:
-        found = known.get((low, high))
-        if found is None:
-            found = known[low, high] = sorted({*class_list[low : high + 1]} - {-1})
-        return found
+@njit(cache=True)
+def _write(plan, class_of, enabled, out):  # type: ignore[no-untyped-def]
+    n = 1
+    groups = 0
+    for g in range(len(plan)):
+        begin = n
+        n += 3
+        n, found = _classes(class_of, enabled, plan[g, 2], plan[g, 3], out, n)
+        out[begin] = found
+        out[begin + 1] = plan[g, 1]
+        out[begin + 2] = plan[g, 0]
+        complete = found > 0
+        for k in range(1, plan[g, 1] + 1):
+            n += 1
+            place = n - 1
+            n, found = _classes(
+                class_of, enabled, plan[g, 2 + 2 * k], plan[g, 3 + 2 * k], out, n
+            )
+            out[place] = found
+            complete = complete and found > 0
+        if complete:
+            groups += 1
+        else:
+            n = begin
+    out[0] = groups
+    return n
 
-    bits = lead_bits()
-    kept = []
-    for low, high in LEAD_GROUPS:
-        for lead, *more in _SHAPES:
-            leads = classes(max(low, lead[0]), min(high, lead[1]))
-            following = [classes(lo, hi) for lo, hi in more]
-            if leads and all(following):
-                kept.append((leads, int(bits[low]), following))
-    out = [len(kept)]
-    for leads, bit, following in kept:
-        out += [len(leads), len(following), bit, *leads]
-        for row in following:
-            out += [len(row), *row]
-    return np.array(out, np.int32)
+
+@inner
+def _classes(class_of, enabled, low, high, out, n):  # type: ignore[no-untyped-def]
+    """Append the classes of a range of bytes, sorted; returns (new length, how many)."""
+    begin = n
+    for b in range(low, high + 1):
+        if not enabled[b]:
+            continue
+        c = np.int32(class_of[b])
+        i = n
+        while i > begin and out[i - 1] > c:
+            i -= 1
+        if i > begin and out[i - 1] == c:
+            continue
+        for j in range(n, i, -1):
+            out[j] = out[j - 1]
+        out[i] = c
+        n += 1
+    return n, n - begin

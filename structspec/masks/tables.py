@@ -180,12 +180,10 @@ class Knowledge(Memory):
         self._most_rows = max(2, pool_bytes // (4 * words))
         self._capacity = 0
         self._chunks: list[NDArray[np.uint32]] = []
-        self.put(Known.STACK, np.zeros(3 * (depth + 2), np.int32))
+        self.put_zeros({Known.STACK: 3 * (depth + 2), Known.CURSORS: 128, Known.SEEN: 3 * classes})
         self.put(Known.PROBES, probes)
         self.put(Known.SPECIALS, np.array(list(specials), np.int32).ravel())
         self.put(Known.CLASS_BYTE, class_byte)
-        self.put(Known.CURSORS, np.zeros(128, np.int32))
-        self.put(Known.SEEN, np.zeros(3 * classes, np.int32))
         self.put(Known.MEMO, np.full(3 * (MEMO_MASK + 1), -1, np.int32))
         count = np.zeros(len(Tally), np.int32)
         count[Tally.WORDS] = words

@@ -72,6 +72,7 @@ class MemberLists:
         self.order: Order = order
         self.comma = ir.sequence((ir.Bytes(b","), writer.wide))
         self._known: dict[ObjectShape, ir.Node] = {}
+        self._after: dict[int, tuple[ir.Node, ir.Node]] = {}
         #: The fewest states that the lists so far can take.
         self._written = 0
 
@@ -191,7 +192,12 @@ class MemberLists:
 
     def _after_key(self, node: ir.Node) -> ir.Node:
         writer = self.writer
-        return ir.sequence((writer.gap, ir.Bytes(b":"), writer.wide, node, writer.gap))
+        made = self._after.get(id(node))
+        if made is None:
+            parts = (writer.gap, ir.Bytes(b":"), writer.wide, node, writer.gap)
+            # With the node itself, so that its identifier stays its own.
+            made = self._after[id(node)] = node, ir.sequence(parts)
+        return made[1]
 
     # Demands -------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ _CANONICAL = {chr(code): f"\\u{code:04x}" for code in range(0x20)} | {
 _SOLIDUS = 0x2F
 _ITSELF: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, 0x10FFFF))
 _QUOTE = ir.Bytes(b'"')
+_BACKSLASH = ir.Bytes(b"\\")
 # Texts up to this length are kept for later compiles.
 _CACHED_TEXT = 64
 
@@ -157,10 +158,46 @@ def _escapes(character: str) -> ir.Node:
 @lru_cache(maxsize=1024)
 def spell(ranges: Ranges, spelling: Literal["any", "canonical"] = "any") -> ir.Node:
     """One character out of `ranges` as it may be spelled inside a JSON string."""
-    options = list(_canonical_of(ranges))
-    if spelling == "any":
-        options.append(ir.Variant(ir.choice(_escapes_of(ranges))))
+    options: list[ir.Node] = []
+    plain = _clip(ranges, _ITSELF)
+    if plain:
+        options.append(ir.Chars(plain))
+    short = [code for code in _SHORT if _holds(ranges, code)]
+    control = [code for code in range(0x20) if code not in _SHORT and _holds(ranges, code)]
+    letters = [_SHORT[code][1] for code in short]
+    numeric: list[ir.Node] = []
+    if spelling == "canonical":
+        for first in {code >> 4: None for code in control}:
+            digits = sorted(ord(f"{code & 15:x}") for code in control if code >> 4 == first)
+            numeric.append(ir.sequence((ir.Bytes(b"u00%x" % first), ir.Chars(_runs(digits)))))
+    else:
+        if _holds(ranges, _SOLIDUS):
+            letters.append(_SOLIDUS)
+        numeric += (_without_backslash(node) for node in _numeric(ranges))
+    # The backslash once: a state inside a string would otherwise have an edge for each escape.
+    behind = [ir.Chars(_runs(sorted(letters)))] if letters else []
+    if behind or numeric:
+        escape = ir.sequence((_BACKSLASH, ir.choice([*behind, *numeric])))
+        options.append(escape if short or control else ir.Variant(escape))
     return ir.choice(options)
+
+
+def _without_backslash(node: ir.Node) -> ir.Node:
+    """What follows the backslash of a numeric escape."""
+    first, *rest = node.items if isinstance(node, ir.Sequence) else (node,)
+    assert isinstance(first, ir.Bytes) and first.value[:2] == b"\\u"
+    return ir.sequence((ir.Bytes(first.value[1:]), *rest))
+
+
+def _runs(codes: list[int]) -> Ranges:
+    """Sorted code points as ranges."""
+    ranges: list[tuple[int, int]] = []
+    for code in codes:
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1] = (ranges[-1][0], code)
+        else:
+            ranges.append((code, code))
+    return tuple(ranges)
 
 
 def spell_text(value: str, spelling: Literal["any", "canonical"] = "any") -> ir.Node:
@@ -181,22 +218,15 @@ def _holds(ranges: Ranges, code: int) -> bool:
     return any(low <= code <= high for low, high in ranges)
 
 
-def _canonical_of(ranges: Ranges) -> Iterator[ir.Node]:
-    plain = _clip(ranges, _ITSELF)
-    if plain:
-        yield ir.Chars(plain)
-    for code, text in _SHORT.items():
-        if _holds(ranges, code):
-            yield ir.Bytes(text)
-    for code in range(0x20):
-        if code not in _SHORT and _holds(ranges, code):
-            yield ir.Bytes(b"\\u%04x" % code)
-
-
 def _escapes_of(ranges: Ranges) -> Iterator[ir.Node]:
     r"""``\/`` and the numeric escapes of all characters of `ranges`."""
     if _holds(ranges, _SOLIDUS):
         yield ir.Bytes(b"\\/")
+    yield from _numeric(ranges)
+
+
+def _numeric(ranges: Ranges) -> Iterator[ir.Node]:
+    r"""``\uXXXX`` for all characters of `ranges`, pairs of surrogates beyond U+FFFF."""
     for low, high in _clip(ranges, ((0, 0xD7FF), (0xE000, 0xFFFF))):
         yield _hexadecimal(low, high)
     for low, high in _clip(ranges, ((0x10000, 0x10FFFF),)):
@@ -269,10 +299,4 @@ def _digits(first: int, last: int) -> ir.Node:
     )
     if len(codes) == 1:
         return ir.Bytes(bytes(codes))
-    ranges: list[tuple[int, int]] = []
-    for code in codes:
-        if ranges and ranges[-1][1] == code - 1:
-            ranges[-1] = (ranges[-1][0], code)
-        else:
-            ranges.append((code, code))
-    return ir.Chars(tuple(ranges))
+    return ir.Chars(_runs(codes))

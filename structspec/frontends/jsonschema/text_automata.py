@@ -403,9 +403,14 @@ class _Lowering:
     def _with_shared_escapes(self, ranges: Ranges, node: ir.Node) -> ir.Node:
         parts = node.items if isinstance(node, ir.Choice) else (node,)
         last = parts[-1]
-        if not isinstance(last, ir.Variant):
+        if isinstance(last, ir.Variant):
+            shared: ir.Node = ir.Variant(self._rule("escapes", ranges, last))
+        elif isinstance(last, ir.Sequence):  # a backslash and what may follow it
+            tail = self._rule("escapes", ranges, ir.sequence(last.items[1:]))
+            shared = ir.sequence((last.items[0], tail))
+        else:
             return node
-        return ir.choice((*parts[:-1], ir.Variant(self._rule("escapes", ranges, last))))
+        return ir.choice((*parts[:-1], shared))
 
     def _rule(self, kind: str, ranges: Ranges, node: ir.Node) -> ir.Node:
         # The name says everything, so equal rules of different automata are the same.
