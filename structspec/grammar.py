@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from structspec import ir
 from structspec.automata.automaton import DEAD, Automaton, byte_costs
+from structspec.automata.distinct import Distinct, tells_apart
 from structspec.automata.network import build_network
 from structspec.automata.tables import Network
 from structspec.errors import SchemaError, SerializationError
@@ -25,6 +26,7 @@ from structspec.frontends.types import TypeSpec, describe
 from structspec.ir_codec import decode, encode
 from structspec.limits import Limits, Stopwatch
 from structspec.masks.constraint import Constraint
+from structspec.masks.distinct import DistinctConstraint
 from structspec.masks.serial import pack, unpack
 from structspec.report import Report
 from structspec.vocab import Vocabulary
@@ -137,6 +139,8 @@ class Grammar:
         """
         automaton = self.automaton
         state = automaton.start
+        if tells_apart(self.network):
+            return self._accepts_apart(parts)
         for part in parts:
             if state == DEAD:
                 return False
@@ -146,6 +150,18 @@ class Grammar:
                 text = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
                 state = automaton.advance(state, bytes(text))
         return state != DEAD and automaton.accepting(state)
+
+    def _accepts_apart(self, parts: Sequence[str | bytes | ir.Special]) -> bool:
+        """The same where the items of some arrays have to differ; no special tokens occur there."""
+        automaton = self.automaton
+        text = b""
+        for part in parts:
+            if isinstance(part, ir.Special):
+                return False
+            text += part.encode("utf-8", "surrogatepass") if isinstance(part, str) else bytes(part)
+        with automaton.lock:
+            state, _ = Distinct(automaton).run(automaton.start, None, text)
+            return state != DEAD and automaton.accepting(state)
 
     def bind(
         self, vocab: Vocabulary, *, assume_all_bytes: bool = False, saved: bytes | None = None
@@ -165,7 +181,8 @@ class Grammar:
         with self._lock:
             constraint = self._bound.get(key)
         if constraint is None:
-            constraint = Constraint(
+            kind = DistinctConstraint if tells_apart(self.network) else Constraint
+            constraint = kind(
                 self.network,
                 vocab,
                 self.limits,
@@ -280,6 +297,7 @@ def compile(  # the surface's name: structspec.compile
     watch = Stopwatch(limits)  # one for front end and automaton
     if syntax == "json_schema":
         spec = describe(source)
+        options = replace(options, tell_apart=True)
         grammar_ir, report = lower_schema(spec.schema, options, limits, watch)
     elif syntax == "structural_tag":
         grammar_ir, report = lower_tags(source, options)

@@ -33,6 +33,7 @@ import numpy as np
 
 from structspec.automata.automaton import DEAD, Automaton
 from structspec.automata.costs import solve_costs
+from structspec.automata.distinct import tells_apart
 from structspec.errors import Unsatisfiable
 from structspec.grammar import Grammar
 
@@ -67,9 +68,12 @@ def samples(grammar: Grammar, *, seed: int | None = None, max_bytes: int = 200) 
             f"no text fits: the shortest takes {shortest} bytes, and max_bytes is {max_bytes}"
         )
     walker = _Walker(automaton)
+    apart = tells_apart(grammar.network)
     while True:
         low, high = math.log1p(shortest), math.log1p(max_bytes)
-        yield walker.walk(rng, round(math.expm1(rng.uniform(low, high))))
+        text = walker.walk(rng, round(math.expm1(rng.uniform(low, high))))
+        if not apart or grammar.accepts(text):  # the walk does not know of repeated items
+            yield text
 
 
 def _without_specials(grammar: Grammar) -> Automaton:

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from structspec.automata.automaton import Automaton
 from structspec.automata.costs import Costs
+from structspec.automata.distinct import Distinct, History
 from structspec.automata.interning import intern_config, intern_frame, intern_set
 from structspec.automata.memory import Count, Slot
 from structspec.automata.tables import Network
-from structspec.errors import StaleState
+from structspec.errors import BudgetExceeded, StaleState
 from structspec.limits import Limits
 from structspec.masks.expand import WIDE
 from structspec.masks.fill import FULL, SHORT, STALE
@@ -34,6 +35,12 @@ from structspec.masks.tables import Knowledge, Known, VocabularyTables
 #: Low bits of a state number hold the configuration, the others the epoch.
 EPOCH_SHIFT = 32
 _LOW = (1 << EPOCH_SHIFT) - 1
+#: State numbers from here on are those of a configuration and a history.
+_TRACKED = 1 << 62
+# Bytes that a history takes beyond its text, roughly.
+_HISTORY_BYTES = 300
+# Bytes of one identity in a set, roughly.
+_IDENTITY_BYTES = 64
 #: The state after an end token: complete, and nothing may follow.
 END = 0
 
@@ -71,6 +78,11 @@ class Cache:
     def _begin(self, automaton: Automaton) -> None:
         self.automaton = automaton
         self.header = automaton.memory.header
+        #: What runs histories on `automaton`, if the grammar needs any.
+        self.distinct: Distinct | None = None
+        self._pairs: list[tuple[int, History]] = []
+        self._numbers: dict[tuple[int, History], int] = {}
+        self._history_bytes = 0
         self._knowledge = self._know()
         self._knowledge.counters = automaton.memory.counters
         self.known = self._knowledge.header
@@ -87,8 +99,8 @@ class Cache:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes used for configurations, transitions and rows."""
-        return self.automaton.memory.n_bytes + self._knowledge.n_bytes
+        """Bytes used for configurations, transitions, rows and histories."""
+        return self.automaton.memory.n_bytes + self._knowledge.n_bytes + self._history_bytes
 
     @property
     def n_rows(self) -> int:
@@ -101,12 +113,42 @@ class Cache:
 
     def configuration(self, state: int) -> int:
         """The configuration of a state number; raises `StaleState` if it is from before."""
+        if state >= _TRACKED:
+            return self._pair(state)[0]
         if state >> EPOCH_SHIFT != self.epoch:
             raise StaleState(state)
         configuration = state & _LOW
         if configuration >= int(self.automaton.memory.get(Slot.COUNT)[Count.CONFIGS]):
             raise StaleState(state)
         return configuration
+
+    def history(self, state: int) -> History | None:
+        """The history of a state number, if it has one; raises `StaleState` like the others."""
+        return self._pair(state)[1] if state >= _TRACKED else None
+
+    def tracked(self, configuration: int, history: History | None) -> int:
+        """The public number of a configuration with a history; hold `lock`."""
+        if history is None:
+            return self.state(configuration)
+        pair = (configuration, history)
+        index = self._numbers.get(pair)
+        if index is None:
+            self._history_bytes += _HISTORY_BYTES + len(history.text)
+            if not history.text:  # states inside an item share the set of those before it
+                self._history_bytes += _IDENTITY_BYTES * len(history.used)
+            if self._history_bytes > self._limits.memory:
+                raise BudgetExceeded(
+                    "memory", self._limits.memory, self._history_bytes, adjustable=True
+                )
+            index = self._numbers[pair] = len(self._pairs)
+            self._pairs.append(pair)
+        return _TRACKED | self.state(index)
+
+    def _pair(self, state: int) -> tuple[int, History]:
+        epoch, index = (state ^ _TRACKED) >> EPOCH_SHIFT, state & _LOW
+        if epoch != self.epoch or index >= len(self._pairs):
+            raise StaleState(state)
+        return self._pairs[index]
 
     def run(self, kernel: Callable[..., Any], *arguments: Any) -> int:
         """Call a kernel, make room and repeat as often as needed; hold `lock`.
@@ -169,6 +211,7 @@ class Cache:
         with self.lock:
             # The state after an end token has the same number in every epoch.
             old = {state: self.configuration(state) for state in keep if state != END}
+            histories = {state: self.history(state) for state in old}
             ended = {END: END} if END in keep else {}
             fresh = Automaton(self._network, self._costs, self._limits)
             fresh.lock = self.lock
@@ -178,7 +221,9 @@ class Cache:
             self._begin(fresh)
             self.rows.clear()
             self.distances.clear()
-            return {state: self.state(c) for state, c in renumbered.items()} | ended
+            return {
+                state: self.tracked(c, histories[state]) for state, c in renumbered.items()
+            } | ended
 
 
 class _Copier:

@@ -6,7 +6,8 @@ have counted, and which values have been written. It may guess: an item that wou
 left uncounted as long as a count has no upper limit, so lower limits need no complement.
 
 Distinct items out of a finite set without further conditions are an `ir.Members`, which needs
-no state for each set.
+no state for each set. Distinct scalars out of a set without end are remembered beside the automaton
+(`structspec.automata.distinct`); here they only get its symbols.
 
 Cost: linear in the positions; with counts, states are the product of their limits, at most
 `_MOST_STATES`.
@@ -20,6 +21,7 @@ from itertools import combinations
 from typing import Any, Protocol
 
 from structspec import ir
+from structspec.automata.distinct import OPENED, REPEATED
 from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema.arrays import ArrayShape, Count
 from structspec.frontends.jsonschema.budget import spend, write
@@ -45,6 +47,9 @@ _MOST_COUNTS = 6
 MOST_COPIES = 1 << 27
 
 _COMMA = ir.Bytes(b",")
+# Symbols without text, see `structspec.automata.distinct`.
+_OPENED = ir.choice((ir.EPSILON, ir.Special(OPENED)))
+_REPEATED = ir.choice((ir.EPSILON, ir.Special(REPEATED)))
 
 
 class Writer(Protocol):
@@ -55,6 +60,8 @@ class Writer(Protocol):
     rules: dict[str, ir.Node]
     gap: ir.Node
     wide: ir.Node
+    #: Whether some arrays of the grammar may need a history of their items.
+    tells_apart: bool
 
     def value(self, goal: Goal) -> ir.Node:
         """The texts of the values that satisfy `goal`."""
@@ -150,7 +157,13 @@ class Items:
 
     # Positions -----------------------------------------------------------------------------
 
-    def _plain(self, shape: ArrayShape) -> ir.Node:
+    def _item(self, item: ir.Node, apart: bool = False) -> ir.Node:
+        """An item and the gap behind it; `apart`: one that must differ from all others."""
+        if apart or not self.writer.tells_apart:
+            return ir.sequence((item, self.writer.gap))
+        return ir.sequence((item, _REPEATED, self.writer.gap))
+
+    def _plain(self, shape: ArrayShape, apart: bool = False) -> ir.Node:
         writer, comma = self.writer, self.comma
         minimum, maximum = shape.minimum, shape.maximum
         check_count("items", minimum)
@@ -161,7 +174,7 @@ class Items:
             if item == ir.NOTHING:
                 maximum = len(prefix)
                 break
-            prefix.append(ir.sequence((item, writer.gap)))
+            prefix.append(self._item(item, apart))
         prefix = prefix[:maximum]
         node: ir.Node = ir.EPSILON
         rest: ir.Node = ir.NOTHING
@@ -172,7 +185,7 @@ class Items:
         if maximum is not None and minimum > maximum:
             return ir.NOTHING
         if rest != ir.NOTHING:
-            item = ir.sequence((rest, writer.gap))
+            item = self._item(rest, apart)
             least = max(minimum - len(prefix), 0)
             most = None if maximum is None else maximum - len(prefix)
             if prefix:
@@ -202,9 +215,14 @@ class Items:
         """Arrays that are unique, or repeat something; None if that cannot be told."""
         values = self._universe(shape)
         if values is None:
-            if shape.repeated or not self._disjoint(shape):
+            if shape.repeated:
                 return None
-            return self.node(replace(shape, unique=frozenset()))
+            if self._disjoint(shape):
+                return self.node(replace(shape, unique=frozenset()))
+            if not self._comparable(shape):
+                return None
+            content = self._plain(replace(shape, unique=frozenset()), apart=True)
+            return content if content == ir.NOTHING else ir.sequence((_OPENED, content))
         writer = self.writer
         simple = not (shape.prefix or shape.counts or shape.repeated)
         if simple and not any(map(holds_object, values)):
@@ -231,6 +249,16 @@ class Items:
                 return None
             found.update((identity(value), value) for value in values)
         return list(found.values()) if len(found) <= MOST_VALUES else None
+
+    def _comparable(self, shape: ArrayShape) -> bool:
+        """Whether items can be told apart while they are written: scalars, none but one demanded.
+
+        Were two demanded, the cheapest completion that the automaton knows would repeat one.
+        """
+        if not self.writer.tells_apart or shape.counts or shape.minimum > 1:
+            return False
+        forms = map(self.writer.normaliser.form, {*shape.prefix, shape.rest})
+        return not any(form.arrays or form.objects or form.refusals for form in forms)
 
     def _disjoint(self, shape: ArrayShape) -> bool:
         """Whether no two positions can hold the same value."""
@@ -276,7 +304,7 @@ class Items:
         label = self._labels.get(key)
         if label is None:
             comma = (self.comma,) if index else ()
-            label = self._labels[key] = ir.sequence((*comma, item, self.writer.gap))
+            label = self._labels[key] = ir.sequence((*comma, self._item(item)))
         return label
 
     def _tallies(

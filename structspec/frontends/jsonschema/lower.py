@@ -26,11 +26,11 @@ from structspec.frontends.jsonschema.normal import Normaliser
 from structspec.frontends.jsonschema.numbers import NumberSet
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.places import Atlas
-from structspec.frontends.jsonschema.productive import prune
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.spelling import Spelling
 from structspec.frontends.jsonschema.strings import StringShape
 from structspec.frontends.jsonschema.text import string_texts
+from structspec.frontends.rules.productive import prune
 
 __all__ = ["Lowering"]
 
@@ -66,6 +66,9 @@ class Lowering:
         self._queue: list[tuple[str, Goal, Form]] = []
         #: The gap behind brackets, keys and values; the gap behind commas and colons.
         self.gap, self.wide = self._gaps()
+        self.tells_apart = options.tell_apart and (
+            bool(options.resources) or atlas.mentions("uniqueItems")
+        )
         self.items = Items(self)
         self.members = MemberLists(self, options.key_order)
 
@@ -78,7 +81,7 @@ class Lowering:
             self.rules[name] = self._leaf(goal, form)
         if self.spelling.shortened:
             self.atlas.narrow_strings("some strings are written without needless escapes")
-        return prune(self.rules, "root")
+        return prune(self.rules, "root", spend)
 
     def _gaps(self) -> tuple[ir.Node, ir.Node]:
         if self.options.whitespace == "compact":

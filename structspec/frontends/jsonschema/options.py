@@ -41,6 +41,8 @@ class SchemaOptions:
     assert_formats: bool = True
     default_dialect: str | None = None
     resources: Mapping[str, Any] | None = None
+    #: Whether what runs the grammar can tell items apart (see `structspec.automata.distinct`).
+    tell_apart: bool = False
 
     def __post_init__(self) -> None:
         for field in fields(self):

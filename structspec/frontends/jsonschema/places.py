@@ -116,6 +116,10 @@ class Atlas:
 
     # Interning -----------------------------------------------------------------------------
 
+    def mentions(self, keyword: str) -> bool:
+        """Whether some subschema of the document has the keyword."""
+        return any(keyword in schema for _, schema, _ in self._walked)
+
     def place(self, number: int) -> Place:
         """The subschema with this number (from 1)."""
         return self.places[number - 1]

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from structspec import ir
 from structspec.automata.chardfa import CharDfa, CharNfa
+from structspec.automata.distinct import OPENED, REPEATED
 from structspec.errors import BudgetExceeded, Unsatisfiable, UnsupportedFeature
 from structspec.frontends.regex.lower import lower_dfa
 from structspec.frontends.rules.productive import productive_rules, reachable_rules
@@ -118,6 +119,12 @@ class _Plain:
                 return self._automaton(node)
             case ir.Members():
                 return self._members(node)
+            case ir.Special(name) if name == OPENED:
+                raise UnsupportedFeature(
+                    "uniqueItems", "", "rules cannot remember the items of an array without end"
+                )
+            case ir.Special(name) if name == REPEATED:
+                return ir.NOTHING  # without memory nothing is known to be repeated
         return node  # a special token
 
     def _fresh(self) -> str:

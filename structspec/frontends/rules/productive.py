@@ -1,19 +1,32 @@
-"""Which rules some text completes, and which the start rule reaches.
+"""Which rules some text completes, which the start rule reaches, and the removal of all others.
 
 A rule that only ever leads to itself (`a: "x" a`) has no text. One that nothing reaches is dead
-weight. Front ends report both; a start rule without a text is a mistake.
+weight. Front ends of notations report both, and a start rule without a text is a mistake there.
+A schema that nothing satisfies (a required member that requires itself without end, contradicting
+bounds deep inside) is an honest empty language: `prune` leaves `ir.NOTHING` where it is used.
 
-Cost: linear in the grammar.
+Cost: a few passes over the grammar; nodes that rules share are looked at until they are known to
+have a text, once after that.
+
+Example::
+
+    >>> from structspec import ir
+    >>> endless = ir.Sequence((ir.Bytes(b"x"), ir.Rule("a")))
+    >>> sorted(productive_rules({"a": endless, "b": ir.Choice((ir.Rule("a"), ir.EPSILON))}))
+    ['b']
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from structspec import ir
-from structspec.frontends.rules.left_recursion import children, nullable_rules, references
+from structspec.frontends.rules.left_recursion import children, references
 
-__all__ = ["productive_rules", "reachable_rules"]
+__all__ = ["productive_rules", "prune", "reachable_rules"]
+
+# How often all rules are tried in turn before dependencies are followed one by one.
+_PASSES = 3
 
 
 def reachable_rules(rules: Mapping[str, ir.Node], start: str) -> set[str]:
@@ -33,60 +46,128 @@ def reachable_rules(rules: Mapping[str, ir.Node], start: str) -> set[str]:
     return found
 
 
-def productive_rules(rules: Mapping[str, ir.Node]) -> set[str]:
-    """The rules that have at least one text."""
-    found = {name for name, empty in nullable_rules(rules).items() if empty}
-    users: dict[str, list[str]] = {name: [] for name in rules}
-    for name, node in rules.items():
-        for other in set(references(node)):
-            users[other].append(name)
-    pending = list(rules)
-    while pending:
-        name = pending.pop()
-        if name not in found and _productive(rules[name], found):
-            found.add(name)
-            pending.extend(users[name])
-        elif name in found and users[name]:
-            pending.extend(user for user in users[name] if user not in found)
-            users[name] = []
-    return found
+def prune(
+    rules: Mapping[str, ir.Node], start: str, tick: Callable[[], None] | None = None
+) -> ir.GrammarIR:
+    """The grammar of the rules, with unproductive ones emptied and what only they call removed."""
+    productive = productive_rules(rules, tick)
+    if len(productive) == len(rules):
+        return ir.GrammarIR(rules, start)
+    if start not in productive:
+        return ir.GrammarIR({start: ir.NOTHING}, start)
+    kept: dict[str, ir.Node] = {}
+    queue = [start]
+    for name in queue:
+        if name not in kept:
+            kept[name] = rules[name] if name in productive else ir.NOTHING
+            queue.extend(references(kept[name]))
+    return ir.GrammarIR(kept, start)
 
 
-def _productive(node: ir.Node, rules: set[str]) -> bool:
-    if isinstance(node, ir.Rule):
-        return node.name in rules
-    if isinstance(node, ir.Chars):
-        return bool(node.ranges)
-    if isinstance(node, ir.Sequence):
-        return all(_productive(item, rules) for item in node.items)
-    if isinstance(node, ir.Choice):
-        return any(_productive(item, rules) for item in node.items)
-    if isinstance(node, ir.Repeat):
-        if node.maximum is not None and node.maximum < node.minimum:
-            return False
-        return node.minimum == 0 or _productive(node.item, rules)
-    if isinstance(node, ir.Variant):
-        return _productive(node.item, rules)
-    if isinstance(node, ir.Automaton):
-        seen, pending = {0}, [0]
-        while pending:
-            state = pending.pop()
+def productive_rules(
+    rules: Mapping[str, ir.Node], tick: Callable[[], None] | None = None
+) -> set[str]:
+    """The rules that have at least one text; `tick` is called now and then and may raise."""
+    search = _Search(rules)
+    # Rules tend to be made before the rules that they call, so going backwards settles most.
+    pending = list(rules)[::-1]
+    for _ in range(_PASSES):
+        left = [name for name in pending if not search.try_rule(name)]
+        if not left or len(left) == len(pending):
+            break
+        pending = left
+    if left:
+        _follow(left, search, tick)
+    return search.found
+
+
+def _follow(pending: list[str], search: _Search, tick: Callable[[], None] | None) -> None:
+    """Try the `pending` rules, each again as soon as one that it calls has a text."""
+    callers: dict[str, list[str]] = {name: [] for name in pending}
+    for name in pending:
+        for callee in set(references(search.rules[name])):
+            if callee in callers:
+                callers[callee].append(name)
+    queue = list(pending)
+    for name in queue:
+        if name not in search.found and search.try_rule(name):
+            queue.extend(caller for caller in callers[name] if caller not in search.found)
+        if tick is not None:
+            tick()
+
+
+class _Search:
+    """The rules found so far, and the nodes (by id) known to have a text: both only ever grow."""
+
+    def __init__(self, rules: Mapping[str, ir.Node]) -> None:
+        self.rules = rules
+        self.found: set[str] = set()
+        self._nodes: set[int] = set()
+
+    def try_rule(self, name: str) -> bool:
+        """Whether the rule has a text, given what is known."""
+        if self._productive(self.rules[name]):
+            self.found.add(name)
+            return True
+        return False
+
+    def _productive(self, node: ir.Node) -> bool:
+        if isinstance(node, ir.Bytes | ir.Special):
+            return True
+        if isinstance(node, ir.Chars):
+            return bool(node.ranges)
+        if isinstance(node, ir.Rule):
+            return node.name in self.found
+        if id(node) in self._nodes:
+            return True
+        if self._generates(node):
+            self._nodes.add(id(node))
+            return True
+        return False
+
+    def _generates(self, node: ir.Node) -> bool:
+        if isinstance(node, ir.Sequence):
+            return all(map(self._productive, node.items))
+        if isinstance(node, ir.Choice):
+            return any(map(self._productive, node.items))
+        if isinstance(node, ir.Repeat):
+            empty = node.maximum is not None and node.maximum < node.minimum
+            return not empty and (node.minimum == 0 or self._productive(node.item))
+        if isinstance(node, ir.Variant):
+            return self._productive(node.item)
+        if isinstance(node, ir.Automaton):
+            return self._reaches_acceptance(node)
+        assert isinstance(node, ir.Members)
+        return self._enough_members(node)
+
+    def _reaches_acceptance(self, node: ir.Automaton) -> bool:
+        known: dict[int, bool] = {}
+        seen, stack = {0}, [0]
+        while stack:
+            state = stack.pop()
             if state in node.accepting:
                 return True
             for label, target in node.edges[state]:
-                if target not in seen and _productive(label, rules):
+                if target in seen:
+                    continue
+                if id(label) not in known:
+                    known[id(label)] = self._productive(label)
+                if known[id(label)]:
                     seen.add(target)
-                    pending.append(target)
+                    stack.append(target)
         return False
-    if isinstance(node, ir.Members):
-        writable = [
-            member
-            for member in node.members
-            if _productive(member.key, rules) and _productive(member.value, rules)
-        ]
-        if any(member.required and member not in writable for member in node.members):
+
+    def _enough_members(self, node: ir.Members) -> bool:
+        needed = max(node.minimum, sum(member.required for member in node.members))
+        if node.maximum is not None and node.maximum < needed:
             return False
-        if len(writable) < node.minimum and not any(m.repeatable for m in writable):
+        if needed > 1 and not self._productive(node.separator):
             return False
-        return node.minimum <= 1 or _productive(node.separator, rules)
-    return True
+        possible = 0
+        for member in node.members:
+            if member.required or possible < needed:
+                if self._productive(member.key) and self._productive(member.value):
+                    possible += needed if member.repeatable else 1
+                elif member.required:
+                    return False
+        return possible >= needed
