@@ -72,7 +72,17 @@ def reference(
     if checker is not None and "ipv4" in formats:
         checker.checks("ipv4")(_dotted_quad)
     validator = strict(schema, format_checker=checker)
-    return lambda value: bool(validator.is_valid(value))
+
+    def judge(value: Any) -> bool:
+        try:
+            return bool(validator.is_valid(value))
+        except BaseException as error:
+            # The sets of `rpds` answer a RecursionError inside a comparison with a panic.
+            if type(error).__name__ != "PanicException" or "RecursionError" not in str(error):
+                raise
+            raise RecursionError("a reference leads back to itself without end") from error
+
+    return judge
 
 
 def _mended(schema: Any, plain: bool) -> Any:
