@@ -115,10 +115,15 @@ class Automaton:
 
     `edges[s]` holds (label, target) pairs; labels must not match the empty string. Products and
     complements of terminals come out in this form, which no sequence of choices could hold.
+
+    longest: at most so many edges along a path (None: any number). Labels are then single
+    characters as they may be spelled: they hold no members and no such automata themselves, and the
+    automaton is no part of a key. The bound costs no states.
     """
 
     edges: tuple[tuple[tuple[Node, int], ...], ...]
     accepting: frozenset[int]
+    longest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,13 @@ from structspec.automata.encode import (
 #: Weights stop here.
 MOST_WEIGHT = 1 << 20
 #: Bits of `obstacles`: why an entry cannot be part of a key.
-HOLDS_MEMBERS, RECURSIVE = 1, 2
+HOLDS_MEMBERS, RECURSIVE, HOLDS_BOUNDED = 1, 2, 4
 #: What `fault_of_keys` says of a key that matches the empty string.
-EMPTY_KEY = 4
+EMPTY_KEY = 8
 
 
 @njit(cache=True)
-def analyse(kind, first, last, low, high, child, accepting):  # type: ignore[no-untyped-def]
+def analyse(kind, first, last, low, high, longest, child, accepting):  # type: ignore[no-untyped-def]
     """(nullable uint8[N], weight int32[N], obstacles uint8[N])."""
     n = len(kind)
     nullable = np.zeros(n, np.uint8)
@@ -104,6 +104,8 @@ def analyse(kind, first, last, low, high, child, accepting):  # type: ignore[no-
                     part = child[k]
                     obstacles[i] |= obstacles[part]
                     total = min(MOST_WEIGHT, total + weight[part])
+                if what == AUTOMATON and longest[i] >= 0:
+                    obstacles[i] |= HOLDS_BOUNDED
                 if what == REPEAT:
                     copies = high[i] if high[i] >= 0 else low[i] + 1
                     total *= max(1, copies)

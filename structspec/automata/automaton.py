@@ -207,6 +207,7 @@ class Automaton:
             Slot.DATA: n.data,
             Slot.RANK: n.rank,
             Slot.BASE: c.base,
+            Slot.CHARACTERS: c.characters,
             Slot.LOOP_MIN: n.loop_min,
             Slot.LOOP_MAX: n.loop_max,
             Slot.LOOP_COPY: c.loop_copy,

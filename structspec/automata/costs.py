@@ -8,6 +8,8 @@ token leads to a state whose cost is smaller by one, so a decoder that follows t
 Costs by kind of state (`network`), with r the register of the running frame:
 - plain: `base[q]`, to the end of the rule;
 - loop body: `base[q] + max(0, min − r − 1) · copy`;
+- bounded: `base[q]` if `r + characters[q]` is within the bound on the length, along a way of the
+  fewest characters (a cheaper one might be too long); otherwise there is no way;
 - member value: `base[q] + rest(r)`, where `rest` is the cost of the members that are still owed
   (required ones, and as many more as the minimum asks for);
 - member key: the minimum over the members k that may come next of `key_cost(q, k) + value(k) +
@@ -26,6 +28,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from structspec.automata.length_costs import fewest_characters
 from structspec.automata.member_costs import (
     UNREACHABLE,
     child_along,
@@ -38,6 +41,7 @@ from structspec.automata.member_costs import (
 )
 from structspec.automata.memory import ZERO, wide
 from structspec.automata.tables import (
+    BOUNDED,
     COUNT,
     LOOP_BODY,
     MEMBER_KEY,
@@ -72,15 +76,17 @@ class TokenTrie:
 class Costs:
     """The cost arrays of one network under one set of bytes (and tokens).
 
-    base[S], rule[R]; loop_copy[loops]; reach_start[S + 1], reach_member, reach_cost (sorted by
-    member per state). Per member slot: member_value, member_key (separator and key),
-    member_next_required, member_order (the optional members of a list, cheapest first, then −1).
-    Per register of a list in declared order, from `member_table[m]` on: member_rest, and
-    member_total (value of the member with that index, and what is owed after it).
+    base[S], characters[S] (fewest to the end of a bounded rule), rule[R]; loop_copy[loops];
+    reach_start[S + 1], reach_member, reach_cost (sorted by member per state). Per member slot:
+    member_value, member_key (separator and key), member_next_required, member_order (the optional
+    members of a list, cheapest first, then −1). Per register of a list in declared order, from
+    `member_table[m]` on: member_rest, and member_total (value of the member with that index, and
+    what is owed after it).
     `unit` is "byte" or "token".
     """
 
     base: IntArray
+    characters: IntArray
     rule: IntArray
     loop_copy: IntArray
     reach_start: IntArray
@@ -122,6 +128,11 @@ def solve_costs(
         n.op_argument, n.kind, n.data, m.start, class_enabled,
     )  # fmt: skip
     reach_start, reach_member, reach_bytes, reach_via = reach
+    characters = fewest_characters(
+        n.edge_start, n.edge_class, n.edge_target, n.call_start, n.call_rule, n.call_target,
+        n.op_start, n.op_kind, n.op_first, n.op_second, n.final, n.kind, n.rule_entry,
+        class_enabled,
+    )  # fmt: skip
     base = np.full(n.n_states, UNREACHABLE, np.int32)
     via = np.full(n.n_states, -1, np.int32)
     rule = np.full(n.n_rules, UNREACHABLE, np.int32)
@@ -146,10 +157,10 @@ def solve_costs(
     no_nodes = np.zeros(0, np.int32)
     common = (
         n.edge_start, n.edge_class, n.edge_target, n.call_start, n.call_rule, n.call_target,
-        n.op_start, n.op_kind, n.final, n.kind, n.data, n.rule_entry, n.rule_kind, n.rule_data,
-        n.loop_min, n.loop_max, m.start, required, repeatable, m.value_state, m.key_state,
-        m.separator_state, m.any_order, m.minimum, m.maximum, m.levels, m.first_repeatable,
-        class_enabled, sample, reach_start, reach_member,
+        n.op_start, n.op_kind, n.op_first, n.op_second, n.final, n.kind, n.data, characters,
+        n.rule_entry, n.rule_kind, n.rule_data, n.loop_min, n.loop_max, m.start, required,
+        repeatable, m.value_state, m.key_state, m.separator_state, m.any_order, m.minimum,
+        m.maximum, m.levels, m.first_repeatable, class_enabled, sample, reach_start, reach_member,
     )  # fmt: skip
     _sweep(
         *common,
@@ -188,7 +199,7 @@ def solve_costs(
             True,
         )
     return Costs(
-        base, rule, copy, reach_start, reach_member, cost, *shape,
+        base, characters, rule, copy, reach_start, reach_member, cost, *shape,
         unit="byte" if trie is None else "token",
     )  # fmt: skip
 
@@ -196,11 +207,12 @@ def solve_costs(
 @njit(cache=True)
 def _sweep(  # type: ignore[no-untyped-def]
     edge_start, edge_class, edge_target, call_start, call_rule, call_target, op_start, op_kind,
-    final, kind, data, rule_entry, rule_kind, rule_data, loop_min, loop_max, members_start,
-    required, repeatable, value_state, key_state, separator_state, any_order, minimum, maximum,
-    levels, first_repeatable, class_enabled, sample, reach_start, reach_member, reach_cost, base,
-    via, rule, copy, member_value, member_key, next_required, member_order, member_table,
-    member_rest, member_total, trie_byte, trie_skip, trie_terminal, root, tokens,
+    op_first, op_second, final, kind, data, characters, rule_entry, rule_kind, rule_data, loop_min,
+    loop_max, members_start, required, repeatable, value_state, key_state, separator_state,
+    any_order, minimum, maximum, levels, first_repeatable, class_enabled, sample, reach_start,
+    reach_member, reach_cost, base, via, rule, copy, member_value, member_key, next_required,
+    member_order, member_table, member_rest, member_total, trie_byte, trie_skip, trie_terminal,
+    root, tokens,
 ):  # fmt: skip
     """Relax until nothing changes. `via[q]` is the edge (or −2 − call) of the cheapest path.
 
@@ -220,15 +232,25 @@ def _sweep(  # type: ignore[no-untyped-def]
                 pending = k
             next_required[k] = pending - members_start[m]
     changed = True
+    forward = True
     while changed:
         changed = False
-        for q in range(n_states - 1, -1, -1):
+        # Costs come from behind; whichever way a long chain is numbered, one of two sweeps gets it.
+        forward = not forward
+        for i in range(n_states):
+            q = i if forward else n_states - 1 - i
             if kind[q] == MEMBER_KEY:
                 continue
             best = base[q]
             if kind[q] == 0:
                 if final[q]:
                     best = 0
+            elif kind[q] == BOUNDED:
+                for o in range(op_start[q], op_start[q + 1]):
+                    if op_first[o] >= 0:
+                        best = 0
+                    elif op_second[o] >= 0 and characters[op_second[o]] + 1 == characters[q]:
+                        best = min(best, base[op_second[o]])
             else:
                 for o in range(op_start[q], op_start[q + 1]):
                     if (kind[q] == LOOP_BODY and op_kind[o] == COUNT) or (
@@ -238,19 +260,30 @@ def _sweep(  # type: ignore[no-untyped-def]
             if best > 0:
                 if not tokens:
                     for e in range(edge_start[q], edge_start[q + 1]):
-                        if class_enabled[edge_class[e]]:
+                        after = edge_target[e]
+                        if class_enabled[edge_class[e]] and characters[after] == characters[q]:
                             new = 1 + base[edge_target[e]]
                             if new < best:
                                 best = new
                                 via[q] = e
                     for c in range(call_start[q], call_start[q + 1]):
-                        new = rule[call_rule[c]] + base[call_target[c]]
+                        if characters[call_target[c]] != characters[q]:
+                            continue
+                        callee = call_rule[c]
+                        inside = rule[callee]
+                        if rule_kind[callee] == 0:  # of this sweep already
+                            inside = base[rule_entry[callee]]
+                        new = inside + base[call_target[c]]
                         if new < best:
                             best = new
                             via[q] = -2 - c
                 elif via[q] <= -2:
                     c = -2 - via[q]
-                    best = min(best, rule[call_rule[c]] + base[call_target[c]])
+                    callee = call_rule[c]
+                    inside = rule[callee]
+                    if rule_kind[callee] == 0:
+                        inside = base[rule_entry[callee]]
+                    best = min(best, inside + base[call_target[c]])
                 elif via[q] >= 0 and sample[edge_class[via[q]]] < 0:  # a special token
                     best = min(best, 1 + base[edge_target[via[q]]])
                 elif via[q] >= 0:
@@ -316,6 +349,9 @@ def _sweep(  # type: ignore[no-untyped-def]
             new = infinite
             if rule_kind[r] == 0:
                 new = base[entry]
+            elif rule_kind[r] == BOUNDED:
+                if characters[entry] <= loop_max[rule_data[r]]:
+                    new = base[entry]
             elif rule_kind[r] == LOOP_BODY:
                 loop = rule_data[r]
                 one = base[entry]

@@ -59,8 +59,9 @@ class Program:
     low[N], high[N]: REPEAT the bounds (high −1: none); CHARS: low is the weight; SPECIAL: low is
     the number of the token; AUTOMATON: the part of `accepting`; MEMBERS: low is the number in
     `lists`, high is 1 if it may be empty.
-    size[N]: states of an AUTOMATON. source, target: per child, the states that an AUTOMATON's
-    label connects. The children of MEMBERS: the separator, then key and value of each member.
+    size[N], longest[N]: states of an AUTOMATON, most edges on a path (−1: any number). source,
+    target: per child, the states that an AUTOMATON's label connects. The children of MEMBERS: the
+    separator, then key and value of each member.
     suffix_mask, suffix_next: chains of byte sets; suffix 0 is the empty one.
     masks: uint64[M, 4], the byte set FIRST_MASK + i; lower numbers are single bytes.
     """
@@ -71,6 +72,7 @@ class Program:
     low: IntArray
     high: IntArray
     size: IntArray
+    longest: IntArray
     child: IntArray
     source: IntArray
     target: IntArray
@@ -106,7 +108,7 @@ class _Encoder:
     def encode(self) -> Program:
         rules, order, number = self._rules, self._order, self._number
         numbers, known = self._numbers, self._numbers.get
-        kind, first, last, low, high, size = [], [], [], [], [], []
+        kind, first, last, low, high, size, longest = [], [], [], [], [], [], []
         child: list[int] = []
         edges: list[tuple[int, int, int]] = []  # (child index, source, target) of automata
         accepting: list[int] = []
@@ -114,7 +116,7 @@ class _Encoder:
         lists: list[ir.Members] = []
         specials: dict[str, int] = {}
         for node in order:  # grows while it is walked
-            start, end, least, most, states = len(child), -1, 0, 0, 0
+            start, end, least, most, states, bound = len(child), -1, 0, 0, 0, -1
             # PERF: most compiles spend much of their time here; `is` is the quickest question.
             cls = type(node)
             if cls is ir.Bytes:
@@ -145,9 +147,9 @@ class _Encoder:
                 least = len(node.ranges) + 3 * sum([top > 0x7F for _, top in node.ranges])
             elif cls is ir.Repeat:
                 what = REPEAT
-                least, bound = min(node.minimum, MOST_COPIES + 1), node.maximum
-                most = -1 if bound is None or bound > MOST_COPIES else bound
-                if bound is not None and bound < node.minimum:
+                least, upper = min(node.minimum, MOST_COPIES + 1), node.maximum
+                most = -1 if upper is None or upper > MOST_COPIES else upper
+                if upper is not None and upper < node.minimum:
                     what = CHOICE
                 else:
                     child.append(number(node.item))
@@ -155,6 +157,8 @@ class _Encoder:
                 what, states, least = AUTOMATON, len(node.edges), len(accepting)
                 accepting += node.accepting
                 most = len(accepting)
+                if node.longest is not None and node.longest <= MOST_COPIES:
+                    bound = node.longest
                 for source, row in enumerate(node.edges):
                     for label, target in row:
                         edges.append((len(child), source, target))
@@ -171,13 +175,14 @@ class _Encoder:
             low.append(least)
             high.append(most)
             size.append(states)
+            longest.append(bound)
         ends = np.zeros((2, len(child)), np.int32)
         if edges:
             places = np.array(edges, np.int32)
             ends[:, places[:, 0]] = places[:, 1:].T
         return Program(
             np.array(kind, np.uint8), _ints(first), _ints(last), _ints(low), _ints(high),
-            _ints(size), _ints(child), ends[0], ends[1],
+            _ints(size), _ints(longest), _ints(child), ends[0], ends[1],
             np.frombuffer(bytes(text), np.uint8).copy(), _ints(self._char_mask),
             _ints(self._char_suffix), _ints(accepting), _ints(self._suffix_mask),
             _ints(self._suffix_next), _mask_words(list(self._masks)), lists, tuple(specials),

@@ -4,10 +4,11 @@ This module decides what becomes a rule of the network, what is copied into its 
 counted. States have byte edges, edges that call a rule, operations (on the register of the running
 frame) and empty edges; the states of all rules share one numbering and never mix.
 
-Rules come in three kinds. *Plain* rules are ordinary automata. *Loop* rules count the copies of
+Rules come in four kinds. *Plain* rules are ordinary automata. *Loop* rules count the copies of
 their body in the register of the running frame, so `{1,50000}` costs the states of one copy.
 *Members* rules keep in the register which members of an object have been written; their keys are
-written out flat, since the automaton decides by the whole key text which member it names.
+written out flat, since the automaton decides by the whole key text which member it names. *Bounded*
+rules are automata over characters that count in the register how many have been read.
 
 Cost: linear in what is written out. Sibling: `subsets` determinises what is built here.
 Source: K. Thompson, "Regular expression search algorithm", 1968.
@@ -32,6 +33,8 @@ from structspec.automata.encode import (
 )
 from structspec.automata.memory import MINUS_ONE, ONE, ZERO, inner, wide
 from structspec.automata.tables import (
+    BOUNDED,
+    CHARACTER,
     COUNT,
     LOOP_BODY,
     MEMBER,
@@ -59,8 +62,8 @@ def _grown(array):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def fragments(  # type: ignore[no-untyped-def]
-    kind, first, last, low, high, size, child, source, target, text, char_mask, char_suffix,
-    accepting, suffix_mask, suffix_next, nullable, weight, inline, expand,
+    kind, first, last, low, high, size, longest, child, source, target, text, char_mask,
+    char_suffix, accepting, suffix_mask, suffix_next, nullable, weight, inline, expand,
     most_states,
 ):  # fmt: skip
     """The automata of all rules that rule 0 (entry 0) needs.
@@ -108,6 +111,7 @@ def fragments(  # type: ignore[no-untyped-def]
             body = wide(child[first[entry]])
         is_members = kind[body] == MEMBERS
         is_loop = kind[entry] == REPEAT
+        is_bounded = kind[body] == AUTOMATON and longest[body] >= 0
         # Parts of a rule are written one after another, each with the marks of its states.
         n_parts = 2 if is_members else 1
         mark_kind, mark_data = PLAIN, -1
@@ -123,6 +127,9 @@ def fragments(  # type: ignore[no-untyped-def]
                 elif is_loop:
                     n_new = 3
                     mark_kind, mark_data = LOOP_BODY, n_loops
+                elif is_bounded:
+                    n_new = 2 * wide(size[body]) + 1
+                    mark_kind, mark_data = BOUNDED, n_loops
                 else:
                     n_new = 2
                 while n_states + n_new > len(head):
@@ -225,6 +232,38 @@ def fragments(  # type: ignore[no-untyped-def]
                     tasks[0, 1] = start
                     tasks[0, 2] = end
                     tasks[0, 3] = 0
+                elif is_bounded:
+                    # A state of the automaton is two here: where a character begins, and where one
+                    # has ended and is counted.
+                    if n_loops == len(loops):
+                        loops = _grown_rows(loops)
+                    loops[n_loops, 0] = 0
+                    loops[n_loops, 1] = longest[body]
+                    begin, stop = wide(first[body]), wide(last[body])
+                    ended = first_new + wide(size[body])
+                    while n_ops + wide(size[body]) > len(ops):
+                        ops = _grown_rows(ops)
+                    while n_edges + wide(size[body]) > len(edges):
+                        edges = _grown_rows(edges)
+                    while stop - begin > len(tasks):
+                        tasks = _grown_rows(tasks)
+                    for s in range(wide(size[body])):
+                        ops[n_ops + s, 0] = CHARACTER
+                        ops[n_ops + s, 1] = n_loops
+                        ops[n_ops + s, 2] = -1
+                        ops[n_ops + s, 3] = -1
+                        n_edges = _edge(
+                            edges, n_edges, head, ended + s, OPERATION, n_ops + s, MINUS_ONE
+                        )
+                    for k in range(low[body], high[body]):
+                        ops[n_ops + wide(accepting[k]), 2] = final
+                    for k in range(begin, stop):
+                        ops[n_ops + wide(source[k]), 3] = first_new + wide(source[k])
+                        here, there = first_new + wide(source[k]), ended + wide(target[k])
+                        _task(tasks, n_tasks, child[k], here, there, ZERO)
+                        n_tasks += 1
+                    n_ops += wide(size[body])
+                    n_loops += 1
                 else:
                     n_tasks = ONE
                     tasks[0, 0] = body
@@ -346,6 +385,8 @@ def fragments(  # type: ignore[no-untyped-def]
                     for k in range(begin, stop):
                         _task(tasks, n_tasks, child[k], start, end, flags)
                         n_tasks += 1
+                elif what == AUTOMATON and longest[node] >= 0:
+                    called = node
                 elif what == AUTOMATON:
                     zero = n_states
                     n_states += size[node]

@@ -96,6 +96,7 @@ class Slot(IntEnum):
     MEMBERS_REPEATABLE = 63
     MEMBER_ORDER = 64
     MEMBER_TABLE = 65
+    CHARACTERS = 66
 
 
 class Count(IntEnum):

@@ -23,7 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structspec import ir
-from structspec.automata.analysis import EMPTY_KEY, HOLDS_MEMBERS, analyse, fault_of_keys
+from structspec.automata.analysis import (
+    EMPTY_KEY,
+    HOLDS_BOUNDED,
+    HOLDS_MEMBERS,
+    analyse,
+    fault_of_keys,
+)
 from structspec.automata.assembly import Determinised, assemble
 from structspec.automata.encode import MOST_COPIES, Program, encode
 from structspec.automata.fragments import TOO_LARGE, TOO_MANY_COPIES, TOO_SLOW, fragments
@@ -83,14 +89,14 @@ def _build(grammar: ir.GrammarIR, limits: Limits, watch: Stopwatch) -> Network:
     watch.check()
     p = program
     nullable, weight, obstacles = analyse(
-        p.kind, p.first, p.last, p.low, p.high, p.child, p.accepting
+        p.kind, p.first, p.last, p.low, p.high, p.longest, p.child, p.accepting
     )
     _check_keys(program, nullable, obstacles)
     most = min(_FRAGMENT_FACTOR * limits.states, 1 << 24)
     code, lengths, *arrays = fragments(
-        p.kind, p.first, p.last, p.low, p.high, p.size, p.child, p.source, p.target, p.text,
-        p.char_mask, p.char_suffix, p.accepting, p.suffix_mask, p.suffix_next, nullable, weight,
-        _INLINE_WEIGHT, _EXPAND_WEIGHT, most,
+        p.kind, p.first, p.last, p.low, p.high, p.size, p.longest, p.child, p.source, p.target,
+        p.text, p.char_mask, p.char_suffix, p.accepting, p.suffix_mask, p.suffix_next, nullable,
+        weight, _INLINE_WEIGHT, _EXPAND_WEIGHT, most,
     )  # fmt: skip
     if code == TOO_MANY_COPIES:
         raise UnsupportedFeature(
@@ -123,8 +129,18 @@ def _check_keys(
     if found == EMPTY_KEY:
         raise UnsupportedFeature("empty key", "", "the key of a member may not be empty")
     if found:
-        what = "itself a list of members" if found & HOLDS_MEMBERS else "recursive"
-        raise UnsupportedFeature("key", "", f"the key of a member may not be {what}")
+        what = "be recursive"
+        if found & HOLDS_MEMBERS:
+            what = "itself be a list of members"
+        elif found & HOLDS_BOUNDED:
+            what = "hold an automaton with a bound on the length"
+        raise UnsupportedFeature("key", "", f"the key of a member may not {what}")
+    for entry in np.flatnonzero(p.longest >= 0):
+        labels = p.child[p.first[entry] : p.last[entry]]
+        if np.bitwise_or.reduce(obstacles[labels], initial=0):
+            raise UnsupportedFeature(
+                "bound on the length", "", "the labels of such an automaton are single characters"
+            )
 
 
 def _determinise(

@@ -68,6 +68,7 @@ _FINAL, _KIND, _DATA, _RANK, _BASE = (
     slot(Slot.RANK),
     slot(Slot.BASE),
 )
+_CHARACTERS = slot(Slot.CHARACTERS)
 _LOOP_MIN, _LOOP_MAX, _LOOP_COPY = slot(Slot.LOOP_MIN), slot(Slot.LOOP_MAX), slot(Slot.LOOP_COPY)
 _MEMBERS_START, _MEMBERS_ANY = slot(Slot.MEMBERS_START), slot(Slot.MEMBERS_ANY)
 _MEMBERS_SEPARATOR = slot(Slot.MEMBERS_SEPARATOR)
@@ -307,6 +308,8 @@ def _operate(header, op, second, frames):  # type: ignore[no-untyped-def]
             register = _member_written(header, op, argument, register)
             if register == GROW:
                 return GROW
+        elif kind == 3:  # character
+            register = _read(header, argument, register, op, second)
         elif not _may_follow(header, argument, register, second):
             register = -2
         if register == -2:
@@ -342,6 +345,16 @@ def _counted(header, loop, register, again):  # type: ignore[no-untyped-def]
         return -2
     # Without an upper limit a count beyond the lower one says nothing more.
     return min(register, least) if most < 0 else register
+
+
+@inner
+def _read(header, bound, register, op, again):  # type: ignore[no-untyped-def]
+    """The register after one more character, or −2 if no text that is short enough follows."""
+    register += 1
+    fewest = ZERO
+    if again:
+        fewest = wide(i32(header, _CHARACTERS)[i32(header, _OP_SECOND)[op]])
+    return MINUS_ONE - 1 if register + fewest > i32(header, _LOOP_MAX)[bound] else register
 
 
 @inner
@@ -464,6 +477,9 @@ def _cost(header, state, register):  # type: ignore[no-untyped-def]
     if kind == 0 or base >= UNREACHABLE:
         return base
     data = wide(i32(header, _DATA)[state])
+    if kind == 4:
+        characters = register + wide(i32(header, _CHARACTERS)[state])
+        return base if characters <= i32(header, _LOOP_MAX)[data] else UNREACHABLE
     if kind == 1:
         missing = max(0, wide(i32(header, _LOOP_MIN)[data]) - register - 1)
         if missing == 0:

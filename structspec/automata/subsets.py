@@ -20,7 +20,7 @@ from numba import njit
 
 from structspec.automata.encode import FIRST_MASK
 from structspec.automata.fragments import BYTE, CALL
-from structspec.automata.memory import ONE, ZERO, inner, wide
+from structspec.automata.memory import MINUS_ONE, ONE, ZERO, inner, wide
 from structspec.automata.tables import LOOP_BODY, MEMBER
 
 #: Results of `determinise`.
@@ -317,16 +317,21 @@ def determinise(  # type: ignore[no-untyped-def]
                         owner = label
                 elif marks[s, 0] != LOOP_BODY or not _holds(pool, lo, hi, ops[label, 3]):
                     # (An empty copy must not count: no operation where a copy begins.)
-                    first = _single(
-                        ops[label, 2], empty, edges, essential, stamp, counts, out, one, of_single,
-                        start, pool, table,
-                    )  # fmt: skip
-                    second = _single(
-                        ops[label, 3], empty, edges, essential, stamp, counts, out, one, of_single,
-                        start, pool, table,
-                    )  # fmt: skip
-                    if first < 0 or second < 0:
-                        return GROW
+                    first, second = MINUS_ONE, MINUS_ONE
+                    if ops[label, 2] >= 0:
+                        first = _single(
+                            ops[label, 2], empty, edges, essential, stamp, counts, out, one,
+                            of_single, start, pool, table,
+                        )  # fmt: skip
+                        if first < 0:
+                            return GROW
+                    if ops[label, 3] >= 0:
+                        second = _single(
+                            ops[label, 3], empty, edges, essential, stamp, counts, out, one,
+                            of_single, start, pool, table,
+                        )  # fmt: skip
+                        if second < 0:
+                            return GROW
                     op_kind[n_ops] = ops[label, 0]
                     op_argument[n_ops] = ops[label, 1]
                     op_first[n_ops] = first

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int32]
 
 #: Kinds of states, by what their cost to the end of the rule depends on (see `costs`).
-PLAIN, LOOP_BODY, MEMBER_VALUE, MEMBER_KEY = 0, 1, 2, 3
+PLAIN, LOOP_BODY, MEMBER_VALUE, MEMBER_KEY, BOUNDED = 0, 1, 2, 3, 4
 #: Kinds of operation edges.
-COUNT, MEMBER, REST = 0, 1, 2
+COUNT, MEMBER, REST, CHARACTER = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Network:
     op_*: operation edges per state; op_first / op_second are the targets (−1: none).
     final[S], kind[S], data[S]: `data` is the loop or members index the state belongs to (−1).
     rule_entry[R], rule_kind[R], rule_data[R].
-    loop_min, loop_max (−1: none), loop_rule; members_*: see `MembersTable`.
+    loop_min, loop_max (−1: none): of loops, and of automata with a bound on the length; members_*:
+    see `MembersTable`.
     """
 
     n_states: int

@@ -18,6 +18,7 @@ Example::
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Hashable, Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -29,6 +30,9 @@ from jsonschema.validators import extend
 from structspec.frontends.jsonschema.keywords import keyword_of, subschemas
 
 __all__ = ["read", "reference"]
+
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]?[0-9])"
+_DOTTED_QUAD = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
 
 _CLASSES: dict[int, Any] = {
     4: jsonschema.Draft4Validator,
@@ -65,8 +69,20 @@ def reference(
         type_checker=kind.TYPE_CHECKER.redefine("integer", _draft4 if draft == 4 else _integer),
     )
     checker = jsonschema.FormatChecker(formats) if formats else None
+    if checker is not None and "ipv4" in formats:
+        checker.checks("ipv4")(_dotted_quad)
     validator = strict(schema, format_checker=checker)
-    return lambda value: bool(validator.is_valid(value))
+
+    def judge(value: Any) -> bool:
+        try:
+            return bool(validator.is_valid(value))
+        except BaseException as error:
+            # The sets of `rpds` answer a RecursionError inside a comparison with a panic.
+            if type(error).__name__ != "PanicException" or "RecursionError" not in str(error):
+                raise
+            raise RecursionError("a reference leads back to itself without end") from error
+
+    return judge
 
 
 def _mended(schema: Any, plain: bool) -> Any:
@@ -93,6 +109,11 @@ def _mended(schema: Any, plain: bool) -> Any:
     if plain and "$recursiveRef" in made:
         made["allOf"] = [*made.get("allOf", ()), {"$ref": made.pop("$recursiveRef")}]
     return made
+
+
+def _dotted_quad(value: Any) -> bool:
+    """RFC 2673, section 3.2: leading zeros are allowed, which Python's `ipaddress` refuses."""
+    return not isinstance(value, str) or bool(_DOTTED_QUAD.fullmatch(value))
 
 
 def _integer(checker: Any, value: Any) -> bool:

@@ -69,16 +69,21 @@ class Recogniser:
         return self._members(node, at)
 
     def _automaton(self, node: ir.Automaton, at: int) -> set[int]:
-        seen = {(0, at)}
-        todo = [(0, at)]
+        seen = {(0, at, 0)}
+        todo = [(0, at, 0)]
         while todo:
-            state, place = todo.pop()
+            state, here, read = todo.pop()
+            # How many edges were taken matters only under a bound.
+            after = read if node.longest is None else read + 1
+            if node.longest is not None and after > node.longest:
+                continue
             for label, target in node.edges[state]:
-                for end in self._ends(label, place):
-                    if (target, end) not in seen:
-                        seen.add((target, end))
-                        todo.append((target, end))
-        return {place for state, place in seen if state in node.accepting}
+                for end in self._ends(label, here):
+                    there = (target, end, after)
+                    if there not in seen:
+                        seen.add(there)
+                        todo.append(there)
+        return {here for state, here, _ in seen if state in node.accepting}
 
     def _repeat(self, node: ir.Repeat, at: int) -> set[int]:
         found: set[int] = set()
@@ -197,6 +202,8 @@ class RandomGrammars:
 
     def _automaton(self, depth: int, *, guarded: bool, calls: bool) -> ir.Automaton:
         rng = self._rng
+        if calls and rng.random() < 0.5:
+            return self._bounded()
         n = rng.choice((1, 2, 3))
         edges = []
         for _ in range(n):
@@ -209,6 +216,22 @@ class RandomGrammars:
             edges.append(tuple(row))
         accepting = frozenset(rng.sample(range(n), rng.randint(0, n)))
         return ir.Automaton(tuple(edges), accepting)
+
+    def _bounded(self) -> ir.Automaton:
+        """An automaton over characters, some with two spellings, that counts them."""
+        rng = self._rng
+        n = rng.choice((1, 2, 3))
+        edges = []
+        for _ in range(n):
+            row = []
+            for _ in range(rng.choice((1, 2, 2, 3))):
+                first, second = (ir.Bytes(bytes((rng.choice(LETTERS),))) for _ in range(2))
+                longer = ir.sequence((first, second))
+                labels = (first, self._chars(), longer, ir.Choice((second, ir.Variant(longer))))
+                row.append((rng.choice(labels), rng.randrange(n)))
+            edges.append(tuple(row))
+        accepting = frozenset(rng.sample(range(n), rng.randint(1, n)))
+        return ir.Automaton(tuple(edges), accepting, rng.choice((0, 1, 2, 3, 5, 40)))
 
     def _chars(self) -> ir.Chars:
         if not self._wide:

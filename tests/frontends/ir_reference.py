@@ -101,17 +101,22 @@ class _Recogniser:
         return found
 
     def _automaton(self, node: ir.Automaton, at: int) -> set[int]:
-        seen = {(0, at)}
-        stack = [(0, at)]
-        while stack:
-            state, here = stack.pop()
+        seen = {(0, at, 0)}
+        todo = [(0, at, 0)]
+        while todo:
+            state, here, read = todo.pop()
+            # How many edges were taken matters only under a bound.
+            after = read if node.longest is None else read + 1
+            if node.longest is not None and after > node.longest:
+                continue
             for label, target in node.edges[state]:
                 for end in self.ends(label, here):
                     assert end > here, "a label matches the empty string"
-                    if (target, end) not in seen:
-                        seen.add((target, end))
-                        stack.append((target, end))
-        return {end for state, end in seen if state in node.accepting}
+                    there = (target, end, after)
+                    if there not in seen:
+                        seen.add(there)
+                        todo.append(there)
+        return {here for state, here, _ in seen if state in node.accepting}
 
     def _members(self, node: ir.Members, at: int) -> set[int]:
         found: set[int] = set()

@@ -190,7 +190,9 @@ class _Reader:
             refusals.append(self.refusal(keyword, error.reason))
         except BudgetExceeded as error:
             reason = f"{_shortened(text)} takes more than the budget for {error.what}"
-            refusals.append(self.refusal(keyword, f"{reason}, {error.limit:,g}"))
+            reason = f"{reason}, {error.limit:,g}"
+            budget = (error.what, error.limit)
+            refusals.append(Refusal(keyword, self.place.number, reason, budget))
         except SchemaError as error:
             raise SchemaError(
                 f"'{keyword}' {_shortened(text)} is not a regular expression: {error}",

@@ -59,10 +59,13 @@ class Lowering:
         self.rules: dict[str, ir.Node] = {}
         share = _much_text(atlas.document.root)
         self.spelling = Spelling(options.spelling, self.rules, share)
+        self._canonical = Spelling("canonical", self.rules)
         self.digits = Digits(self.rules, options.spelling)
         self._values: dict[Goal, ir.Node] = {FALSE: ir.NOTHING}
         self._names: dict[Form, str] = {}
         self._leaves: dict[NumberSet | tuple[StringShape, ...], ir.Node] = {}
+        self._keys: dict[NumberSet | tuple[StringShape, ...], ir.Node] = {}
+        self._plain_keys: dict[NumberSet | tuple[StringShape, ...], ir.Node] = {}
         self._queue: list[tuple[str, Goal, Form]] = []
         #: The gap behind brackets, keys and values; the gap behind commas and colons.
         self.gap, self.wide = self._gaps()
@@ -98,14 +101,22 @@ class Lowering:
         for refusal in sorted(refusals, key=lambda r: (r.place, r.keyword, r.reason)):
             if self.options.on_unsupported == "refuse":
                 place = self.atlas.place(refusal.place)
+                if refusal.budget is not None:
+                    raise BudgetExceeded(
+                        *refusal.budget, keyword=refusal.keyword, pointer=place.pointer
+                    )
                 raise UnsupportedFeature(refusal.keyword, place.pointer, refusal.reason)
             self.atlas.widen(refusal.place, refusal.keyword, refusal.reason)
 
     # Values --------------------------------------------------------------------------------
 
-    def text(self, value: str) -> ir.Node:
-        """One spelled string."""
-        return self.spelling.text(value)
+    def text(self, value: str, *, plain: bool = False) -> ir.Node:
+        """One spelled string; `plain`: without needless escapes."""
+        return (self._plain() if plain else self.spelling).text(value)
+
+    def _plain(self) -> Spelling:
+        self.spelling.shortened = self.spelling.shortened or self.spelling.any
+        return self._canonical
 
     def value(self, goal: Goal) -> ir.Node:
         """A node for the values that satisfy `goal`; `ir.NOTHING` if there are none."""
@@ -177,16 +188,25 @@ class Lowering:
             node = self._leaves[numbers] = self._shared("number", found)
         return node
 
-    def strings(self, shapes: tuple[StringShape, ...]) -> ir.Node:
-        """The spelled strings of a union of shapes, quotes included."""
-        node = self._leaves.get(shapes)
+    def strings(
+        self, shapes: tuple[StringShape, ...], *, keys: bool = False, plain: bool = False
+    ) -> ir.Node:
+        """The spelled strings of a union of shapes, quotes included; `keys`: of a members list.
+
+        plain: without needless escapes.
+        """
+        leaves = self._plain_keys if plain else self._keys if keys else self._leaves
+        node = leaves.get(shapes)
         if node is None:
             for shape in shapes:
                 self.refuse(shape.refusals)
-            texts = (string_texts(shape, self.spelling, self.rules) for shape in shapes)
+            spelling = self._plain() if plain else self.spelling
+            texts = (
+                string_texts(shape, spelling, self.rules, registers=not keys) for shape in shapes
+            )
             # As rules before they are compared: an automaton may be large.
             shared = [self._shared("string", text) for text in texts]
-            node = self._leaves[shapes] = self._shared("string", ir.choice(shared))
+            node = leaves[shapes] = self._shared("string", ir.choice(shared))
         return node
 
     def _shared(self, kind: str, node: ir.Node) -> ir.Node:

@@ -29,6 +29,8 @@ __all__ = ["MemberLists"]
 _MOST_LISTED = 1024
 _MOST_CASES = 256
 # More demands than this on one object are 2**n kinds of members.
+# The keys of an object with more characters than this are written without needless escapes.
+_MANY_CHARACTERS = 50_000
 _MOST_DEMANDS = 4
 
 _EVERY_STRING = (ALL_STRINGS,)
@@ -42,10 +44,15 @@ _Pair = tuple[ir.Node, ir.Node]
 class KeyWriter(Writer, Protocol):
     """What writes the values and the keys of objects."""
 
-    def strings(self, shapes: tuple[StringShape, ...]) -> ir.Node:
-        """The spelled strings of a union of shapes, quotes included."""
+    def strings(
+        self, shapes: tuple[StringShape, ...], *, keys: bool = False, plain: bool = False
+    ) -> ir.Node:
+        """The spelled strings of a union of shapes, quotes included; `keys`: of a members list.
 
-    def text(self, value: str) -> ir.Node:
+        plain: without needless escapes.
+        """
+
+    def text(self, value: str, *, plain: bool = False) -> ir.Node:
         """One spelled string."""
 
 
@@ -163,21 +170,25 @@ class MemberLists:
         check_count("members", shape.fewest)
         self._written += 2 * (len(shape.properties) + len(shape.required))
         write(self._written)
+        # Keys are written out flat, each with all its spellings.
+        plain = sum(len(name) for name, _ in shape.properties) > _MANY_CHARACTERS
         rest = []
         for part in self._open(shape, names):
-            key, value = writer.strings(part.keys), writer.value(part.goal)
+            key = writer.strings(part.keys, keys=True, plain=plain)
+            value = writer.value(part.goal)
             if ir.NOTHING not in (key, value):
                 rest.append(ir.Member(key, self._after_key(value), repeatable=True))
         members = []
         for name, goal, required in self._named(shape, names):
             value = writer.value(goal)
             if value != ir.NOTHING:
-                members.append(ir.Member(writer.text(name), self._after_key(value), required))
+                key = writer.text(name, plain=plain)
+                members.append(ir.Member(key, self._after_key(value), required))
             elif required:
                 return ir.NOTHING
             elif rest:
                 # The key must not count as an undeclared one.
-                members.append(ir.Member(writer.text(name), ir.NOTHING))
+                members.append(ir.Member(writer.text(name, plain=plain), ir.NOTHING))
         members += rest
         most = shape.most
         if most is not None and not rest and most >= len(members):

@@ -16,8 +16,12 @@ __all__ = ["Refusal"]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`keyword` of subschema number `place` cannot be exact, for `reason`."""
+    """`keyword` of subschema number `place` cannot be exact, for `reason`.
+
+    budget: name and limit of the budget, if it would take too much.
+    """
 
     keyword: str
     place: int
     reason: str
+    budget: tuple[str, float] | None = None

@@ -16,7 +16,7 @@ from structspec import ir
 from structspec.automata.chardfa import CharDfa
 from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema import text_automata
-from structspec.frontends.jsonschema.budget import automaton_budget, most_states, spend
+from structspec.frontends.jsonschema.budget import automaton_budget, most_states, spend, write
 from structspec.frontends.jsonschema.format_texts import format_texts
 from structspec.frontends.jsonschema.formats import Format
 from structspec.frontends.jsonschema.intervals import LENGTHS, Intervals, contains
@@ -35,13 +35,19 @@ _MOST_ESCAPED = 2_000
 _BRANCHINGS = 8
 
 
-def string_texts(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Node]) -> ir.Node:
-    """The spelled strings of a shape, quotes included; `refusals` are the caller's business."""
+def string_texts(
+    shape: StringShape, spelling: Spelling, rules: dict[str, ir.Node], *, registers: bool = True
+) -> ir.Node:
+    """The spelled strings of a shape, quotes included; `refusals` are the caller's business.
+
+    registers: whether a register may count the characters beside a pattern.
+    """
     if shape.values is not None:
         values = shape.values
         if shape.formats:
             values = tuple(filter(shape.admits, values))
         if len(values) < _TRIE_FROM:
+            write(max(map(len, values), default=0))
             return ir.choice(spelling.text(value) for value in values)
         if sum(map(len, values)) > _MANY_CHARACTERS and not any(map(_broken, values)):
             return ir.sequence((_QUOTE, _words(values, spelling), _QUOTE))
@@ -53,7 +59,7 @@ def string_texts(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Nod
     if pattern is not None:
         if shape.excluded:
             pattern = pattern.difference(CharDfa.of_strings(shape.excluded))
-        content = _matching(pattern, shape.lengths, spelling)
+        content = _matching(pattern, shape.lengths, spelling, registers)
     elif not shape.excluded:
         content = _free(spelling.character(), shape.lengths, 0)
     else:
@@ -69,15 +75,16 @@ def _one_large_format(shape: StringShape) -> Format | None:
     return kind if has and kind.large and shape.lengths == LENGTHS else None
 
 
-def _matching(pattern: CharDfa, lengths: Intervals, spelling: Spelling) -> ir.Node:
+def _matching(pattern: CharDfa, lengths: Intervals, spelling: Spelling, registers: bool) -> ir.Node:
     """The strings of an automaton; if it is large, only with the escapes that JSON demands."""
     if len(pattern.rows) <= _MOST_ESCAPED:
-        content = text_automata.lower(pattern, lengths, spelling)
+        content = text_automata.lower(pattern, lengths, spelling, registers=registers)
         large = isinstance(content, ir.Automaton) and len(content.edges) > _MOST_ESCAPED
         if not large or not spelling.any:
             return content
     spelling.shortened = spelling.shortened or spelling.any
-    return text_automata.lower(pattern, lengths, Spelling("canonical", spelling.rules))
+    canonical = Spelling("canonical", spelling.rules)
+    return text_automata.lower(pattern, lengths, canonical, registers=registers)
 
 
 def _free(character: ir.Node, lengths: Intervals, read: int) -> ir.Node:

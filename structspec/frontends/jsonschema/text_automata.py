@@ -4,11 +4,14 @@
 tree without assertions. `lower` writes a `CharDfa`, under bounds on the length, as the content of
 a JSON string (between the quotes) in a given `Spelling`.
 
-Lengths beside an automaton: a state with only one way on (``[a-z]*``, ``.{3,}``, ``(abc)*``, the
-end of ``^[A-Z][a-z]*$``) is not unrolled. What may follow there is a number of characters or
-rounds, so it becomes a counted `ir.Repeat`, whatever the bounds. All other states are paired with
-the number of characters read, as long as that number matters; more than 50,000 pairs raise
-`BudgetExceeded`. Both are exact, and every state that is kept can be completed.
+Lengths beside an automaton. Few pairs of a state and a number of characters are states. If they
+are many, a lower bound is made of states and an upper one is `ir.Automaton.longest`, which a
+register counts, so `maxLength` costs no states. Where registers are not allowed (in keys) every
+pair is written out, as far as it matters: a state with only one way on (``[a-z]*``, ``.{3,}``,
+``(abc)*``, the end of ``^[A-Z][a-z]*$``) is not unrolled. What may follow there is a number of
+characters or rounds, so it becomes a counted `ir.Repeat`, whatever the bounds. All other states are
+paired with the number of characters read, as long as that number matters; more than 50,000 pairs
+raise `BudgetExceeded`. All of this is exact, and every state that is kept can be completed.
 
 Cost: linear in the pairs, once per process for each automaton and bounds. Escapes of a character
 are one shared rule in larger automata.
@@ -33,7 +36,7 @@ from structspec import ir
 from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa, CharNfa, LengthSet
 from structspec.automata.chardfa_alphabet import merged
 from structspec.errors import BudgetExceeded, UnsupportedFeature
-from structspec.frontends.jsonschema.budget import spend
+from structspec.frontends.jsonschema.budget import automaton_budget, spend
 from structspec.frontends.jsonschema.intervals import (
     LENGTHS,
     Intervals,
@@ -49,6 +52,8 @@ __all__ = ["add_regex", "lower", "pattern_dfa", "regex_dfa"]
 
 #: A pattern may say this many characters, counted repeats written out.
 MOST_COPIES = 50_000
+# Up to so many pairs of a state and a length are written out where a register could count.
+_FEW_PAIRS = 1_000
 # Automata with more edges than this share the escapes of each label through rules.
 _SHARE_ABOVE = 24
 # A label with more ranges than this is a rule of its own.
@@ -143,32 +148,71 @@ def _repeat(
 # Lowering ----------------------------------------------------------------------------------------
 
 
-def lower(dfa: CharDfa, lengths: Intervals, spelling: Spelling) -> ir.Node:
+def lower(
+    dfa: CharDfa, lengths: Intervals, spelling: Spelling, *, registers: bool = True
+) -> ir.Node:
     """The spelled content of the strings of `dfa` with a length in `lengths`; see the module.
 
     `ir.NOTHING` if there are none. With the spelling "any" and many edges, rules for escapes are
-    added to `spelling.rules`.
+    added to `spelling.rules`. Without `registers` lengths are written out (keys need that).
     """
     shortest, longest = dfa.length_range
     if shortest > longest:
         return ir.NOTHING
     if contains(lengths, shortest, longest + 1):
         lengths = LENGTHS
-    key = (dfa, lengths, spelling.any)
+    key = (dfa, lengths, spelling.any, registers)
     found = _LOWERED.get(key)
     if found is None:
         rules: dict[str, ir.Node] = {}
         policy: Literal["any", "canonical"] = "any" if spelling.any else "canonical"
-        lowering = _Lowering(dfa, lengths, Spelling(policy, rules))
-        node = lowering.node()
-        found = _LOWERED.put(key, (node, rules), lowering.size)
+        size, node = _lowered(dfa, lengths, Spelling(policy, rules), registers)
+        found = _LOWERED.put(key, (node, rules), size)
     node, rules = found
     spelling.rules.update(rules)
     return node
 
 
+def _lowered(
+    dfa: CharDfa, lengths: Intervals, spelling: Spelling, registers: bool
+) -> tuple[int, ir.Node]:
+    """How many edges have been written, and the node."""
+    lowering = _Lowering(dfa, lengths, spelling)
+    if lengths == LENGTHS or not registers:
+        return lowering.size, lowering.node()
+    try:
+        lowering.most = _FEW_PAIRS
+        return lowering.size, lowering.node()
+    except BudgetExceeded as error:
+        try:
+            return _bounded(dfa, lengths, spelling)
+        except BudgetExceeded:
+            if error.limit != _FEW_PAIRS:
+                raise
+    lowering.most = MOST_PAIRS
+    return lowering.size, lowering.node()
+
+
+def _bounded(dfa: CharDfa, lengths: Intervals, spelling: Spelling) -> tuple[int, ir.Node]:
+    """Lower bounds by states, upper ones by a register."""
+    size = 0
+    options: list[ir.Node] = []
+    for low, high in lengths:
+        part = dfa.with_length(int(low), None, automaton_budget(MOST_PAIRS))
+        spend(2 * len(part.rows))
+        shortest, longest = part.length_range
+        if shortest > longest or shortest >= high:
+            continue
+        lowering = _Lowering(part, LENGTHS, spelling)
+        fits = longest < high
+        options.append(lowering.node() if fits else lowering.bounded(int(high) - 1))
+        size += lowering.size
+    return size, ir.choice(options)
+
+
+_Key: TypeAlias = tuple[CharDfa, Intervals, bool, bool]
 # Nodes with the rules that they call, for every compile of the process; weighed in edges.
-_LOWERED: Kept[tuple[CharDfa, Intervals, bool], tuple[ir.Node, dict[str, ir.Node]]] = Kept(300_000)
+_LOWERED: Kept[_Key, tuple[ir.Node, dict[str, ir.Node]]] = Kept(300_000)
 
 #: The number of a set of characters.
 _Label: TypeAlias = int
@@ -205,6 +249,8 @@ class _Lowering:
         self.open = bool(lengths) and lengths[-1][1] == math.inf
         self._labels: dict[_Label, ir.Node] = {}
         self._share = False
+        #: How many pairs may be written out.
+        self.most = MOST_PAIRS
 
     def _labelled(self) -> list[tuple[tuple[_Label, int], ...]]:
         """The edges of each state: one label per target, in the order of targets."""
@@ -236,6 +282,15 @@ class _Lowering:
             return ir.NOTHING
         self._share = sum(len(edges) for _, edges, _ in shapes) > _SHARE_ABOVE
         return self._automaton(shapes, start)
+
+    def bounded(self, longest: int) -> ir.Node:
+        """The strings of at most `longest` characters, which a register counts."""
+        self._share = sum(map(len, self.edges)) > _SHARE_ABOVE
+        rows = tuple(
+            tuple((self._label(label), target) for label, target in row) for row in self.edges
+        )
+        self.size += sum(map(len, rows))
+        return ir.Automaton(rows, self.dfa.accepting, longest)
 
     def _tail(self, state: int) -> _Tail | None:
         labels = self._tailed[state]
@@ -269,8 +324,8 @@ class _Lowering:
                     following[there] = []
                     order.append(there)
             spend(len(ways))
-            if len(order) > MOST_PAIRS:
-                raise BudgetExceeded("states", MOST_PAIRS, len(order))
+            if len(order) > self.most:
+                raise BudgetExceeded("states", self.most, len(order))
         return order, following
 
     def _shapes(self) -> tuple[list[_Shape], int | None]:

@@ -303,9 +303,9 @@ def _prefix(node: ir.Node, prefix: str, known: dict[int, ir.Node]) -> ir.Node:
             return ir.Repeat(inner(item), minimum, maximum)
         case ir.Variant(item):
             return ir.Variant(inner(item))
-        case ir.Automaton(edges, accepting):
+        case ir.Automaton(edges, accepting, longest):
             rows = tuple(tuple((inner(label), target) for label, target in row) for row in edges)
-            return ir.Automaton(rows, accepting)
+            return ir.Automaton(rows, accepting, longest)
         case ir.Members(members, separator, order, minimum, maximum):
             return ir.Members(
                 tuple(

@@ -34,7 +34,7 @@ from functools import cached_property
 from typing import Literal
 
 from structspec.automata.chardfa import Budget, CharDfa, CharNfa
-from structspec.automata.chardfa_alphabet import Ranges, outside, partition
+from structspec.automata.chardfa_alphabet import Meter, Ranges, outside, partition
 from structspec.errors import BudgetExceeded, UnsupportedFeature
 from structspec.frontends.regex.ast import (
     ANYTHING,
@@ -55,6 +55,8 @@ __all__ = ["Language", "language"]
 
 _MOST_NFA_STATES = 100_000
 _MOST_STATES = 30_000
+# What a run, and an obligation, of one step weighs in the units of `Meter.work`.
+_RUN_WORK, _DUE_WORK = 60, 30
 # Contexts that are tried to see whether a part depends on its neighbours.
 _MOST_CONTEXTS = 200
 
@@ -150,8 +152,10 @@ class _Table:
 class _Engine:
     """One tree as a nondeterministic automaton with guards, and the ways to run it."""
 
-    def __init__(self, node: Node, atoms: list[Ranges]) -> None:
+    def __init__(self, node: Node, atoms: list[Ranges], meter: Meter | None = None) -> None:
         self.atoms = atoms
+        #: The work of all automata of the pattern together.
+        self._meter = meter or Budget().meter()
         self.edges: list[list[tuple[frozenset[int], int]]] = []
         #: Empty edges: target and guard, (kind, number, negated) or None.
         self.empty: list[list[tuple[int, tuple[bool, int, bool] | None]]] = []
@@ -250,7 +254,7 @@ class _Engine:
                 raise UnsupportedFeature(
                     "lookahead", "", "inside a lookbehind it looks past its end"
                 )
-            engine = _Engine(concat([ANYTHING, item]), self.atoms)
+            engine = _Engine(concat([ANYTHING, item]), self.atoms, self._meter)
             found = self._behind_of[item] = len(self._behind)
             self._behind.append(engine.table(engine.begin, engine.start))
         return found
@@ -302,7 +306,9 @@ class _Engine:
 
     def _step(self, runs: frozenset[_Run], atom: int, place: tuple[int, ...]) -> frozenset[_Run]:
         found: list[_Run] = []
+        self._meter.work(_RUN_WORK)
         for state, due in runs:
+            self._meter.work(_RUN_WORK + _DUE_WORK * len(due))
             targets = [target for labels, target in self.edges[state] if atom in labels]
             if targets:
                 after = self._stepped(due, atom)
@@ -340,6 +346,7 @@ class _Engine:
         pending = list(seen)
         while pending:
             state, due = pending.pop()
+            self._meter.work(_RUN_WORK)
             for target, guard in self.empty[state]:
                 run: _Run = (target, due)
                 if guard is not None:

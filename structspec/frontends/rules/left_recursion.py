@@ -344,7 +344,7 @@ class _Rewriter:
                 tuple((label, target + 1) for label, target in edges) for edges in node.edges
             )
             accepting = frozenset(state + 1 for state in node.accepting)
-            return ir.Automaton((shifted[0], *shifted), accepting)
+            return ir.Automaton((shifted[0], *shifted), accepting, node.longest)
         if isinstance(node, ir.Members):
             if node.maximum == 0:
                 return ir.NOTHING
@@ -364,6 +364,8 @@ def _from(node: ir.Automaton, start: int) -> ir.Node:
     """The texts along the paths from another state."""
     if not node.edges[start]:
         return ir.EPSILON if start in node.accepting else ir.NOTHING
+    # Characters begin with no rule that calls itself.
+    assert node.longest is None, "an automaton with a bound on the length is cut"
     return _trimmed([list(edges) for edges in node.edges], set(node.accepting), start)
 
 

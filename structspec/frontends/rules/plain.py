@@ -3,7 +3,7 @@
 `plain` leaves `Bytes` (that are whole characters), `Chars`, `Special`, `Sequence`, `Choice`,
 `Repeat` and `Rule`; everything else becomes rules:
 
-- an automaton, one right-linear rule per state;
+- an automaton, one right-linear rule per state (and number of characters, if that is bounded);
 - members in declared order, two rules per member (before and behind the first one written);
 - members in any order, one rule per set of members that are done: 2^n of them, within a budget;
 - bounds on the number of members multiply those rules by the numbers that matter.
@@ -137,6 +137,8 @@ class _Plain:
         return prefix
 
     def _automaton(self, node: ir.Automaton) -> ir.Node:
+        if node.longest is not None:
+            node = _unrolled(node, node.longest)
         prefix = self._fresh()
         names = [prefix if s == 0 else f"{prefix}-{s}" for s in range(len(node.edges))]
         for name, (state, edges) in zip(names, enumerate(node.edges), strict=True):
@@ -259,6 +261,26 @@ class _Plain:
                         options.append(ir.sequence((before, texts[index], rest)))
             self.rules[names[key]] = ir.choice(options)
         return start
+
+
+def _unrolled(node: ir.Automaton, longest: int) -> ir.Automaton:
+    """The same language without the bound: a state for each state and number of edges."""
+    rows: list[list[tuple[ir.Node, int]]] = []
+    accepting: set[int] = set()
+    order = [(0, 0)]
+    index = {(0, 0): 0}
+    for state, read in order:
+        if state in node.accepting:
+            accepting.add(len(rows))
+        rows.append([])
+        for label, target in node.edges[state] if read < longest else ():
+            there = (target, read + 1)
+            if there not in index:
+                index[there] = len(order)
+                order.append(there)
+                _check(len(order))
+            rows[-1].append((label, index[there]))
+    return ir.Automaton(tuple(map(tuple, rows)), frozenset(accepting))
 
 
 def _check(alternatives: int) -> None:

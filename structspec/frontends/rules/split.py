@@ -74,11 +74,11 @@ class _Cutter:
                 return ir.Repeat(self._part(item), minimum, maximum)
             case ir.Variant(item):
                 return ir.Variant(self.body(item))
-            case ir.Automaton(edges, accepting):
+            case ir.Automaton(edges, accepting, longest):
                 rows = tuple(
                     tuple((self._part(label), target) for label, target in row) for row in edges
                 )
-                return ir.Automaton(rows, accepting)
+                return ir.Automaton(rows, accepting, longest)
         return node
 
     def _part(self, node: ir.Node) -> ir.Node:

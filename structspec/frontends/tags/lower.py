@@ -362,9 +362,9 @@ def with_prefix(rules: Mapping[str, ir.Node], prefix: str) -> dict[str, ir.Node]
                 return ir.Repeat(renamed(item), minimum, maximum)
             case ir.Variant(item):
                 return ir.Variant(renamed(item))
-            case ir.Automaton(edges, accepting):
+            case ir.Automaton(edges, accepting, longest):
                 moved = tuple(tuple((renamed(n), t) for n, t in out) for out in edges)
-                return ir.Automaton(moved, accepting)
+                return ir.Automaton(moved, accepting, longest)
             case ir.Members(members, separator, order, minimum, maximum):
                 changed = tuple(
                     ir.Member(renamed(m.key), renamed(m.value), m.required, m.repeatable)
