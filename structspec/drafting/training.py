@@ -73,7 +73,8 @@ class Recipe:
     be drafted. depths: drafted tokens per place. decay: weight of each further depth. variation:
     share of the total variation in the loss at the last step; it rises from the middle on. reading:
     places of each prompt that are learnt from too (at depth 1, no grammar), with the weight
-    `reading_weight`: there are many of them, and they teach copying.
+    `reading_weight`: there are many of them, and they teach copying. shallow: share of the steps,
+    from the first on, that draft two tokens only, which is half the work.
     """
 
     steps: int = 1000
@@ -87,6 +88,7 @@ class Recipe:
     variation: float = 0.5
     reading: int = 64
     reading_weight: float = 0.2
+    shallow: float = 0.4
     seed: int = 0
 
 
@@ -246,7 +248,8 @@ class Trainer:
         loss = float(torch.stack([loss for loss, _ in found]).mean())
         depths = []
         for d in range(self.recipe.depths):
-            values = torch.cat([acceptance[d] for _, acceptance in found])
+            parts = [acceptance[d] for _, acceptance in found if d < len(acceptance)]
+            values = torch.cat(parts) if parts else torch.zeros(0)
             depths.append(float(values.mean()) if values.numel() else math.nan)
         return Point(self.step, loss, tuple(depths))
 
@@ -273,8 +276,11 @@ class Trainer:
             truth = head.project(final)
             p_all = truth.masked_fill_(forbidden[rows], -torch.inf).log_softmax(-1)
         also = torch.tensor(read, dtype=torch.long, device=device) if read else None
-        guesses = unroll(head, states, places, recipe.depths, also)
-        for d, guess in enumerate(guesses[: recipe.depths]):
+        depths = recipe.depths
+        if self.step < recipe.shallow * recipe.steps:
+            depths = min(2, depths)
+        guesses = unroll(head, states, places, depths, also)
+        for d, guess in enumerate(guesses[:depths]):
             place = usable & (before >= d)
             mask, p = forbidden[rows[place]], p_all[place]
             q = head.logits(guess[place]).masked_fill(mask, -torch.inf).log_softmax(-1)
