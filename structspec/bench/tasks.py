@@ -12,7 +12,7 @@ import lzma
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ class ToolTask:
     messages: list[dict[str, str]]
     schema: Any
     kind: str = "tool call"
+    tools: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
 
 def answer_schema(tools: list[dict[str, Any]]) -> dict[str, Any]:
@@ -62,14 +63,7 @@ def read_tasks(count: int, *, stride: int = 23) -> Iterator[ToolTask]:
     """
     from structspec.grammar import compile
 
-    path = data_folder() / "tool-calls" / "open.jsonl.xz"
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"no tool-calling tasks at '{path}'; set STRUCTSPEC_DATA to the folder that holds "
-            "tool-calls/open.jsonl.xz"
-        )
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        lines = file.readlines()
+    lines = _lines()
     # Every stride-th line, then the ones behind them, …: kinds of tasks follow one another.
     order = [i for first in range(stride) for i in range(first, len(lines), stride)]
     for i in order:
@@ -82,7 +76,38 @@ def read_tasks(count: int, *, stride: int = 23) -> Iterator[ToolTask]:
         except UnsupportedFeature:
             continue
         count -= 1
-        yield ToolTask(task["id"], _messages(task), schema)
+        yield ToolTask(task["id"], _messages(task), schema, tools=task["tools"])
+
+
+def tasks_apart(count: int) -> tuple[list[ToolTask], list[dict[str, Any]]]:
+    """The first `count` tasks, and the rows of all tasks whose functions are new to them.
+
+    Benchmarks run on the first; what is trained on the others has seen none of the functions
+    that a benchmark of up to `count` tasks asks for, nor one much like them.
+    """
+    from structspec.drafting.answers import Functions
+
+    first = list(read_tasks(count))
+    taken = Functions(tool["function"] for task in first for tool in task.tools)
+    known = {task.id for task in first}
+    rows = [json.loads(line) for line in _lines()]
+    others = [
+        row
+        for row in rows
+        if row["id"] not in known and not any(taken.has(t["function"]) for t in row["tools"])
+    ]
+    return first, others
+
+
+def _lines() -> list[str]:
+    path = data_folder() / "tool-calls" / "open.jsonl.xz"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no tool-calling tasks at '{path}'; set STRUCTSPEC_DATA to the folder that holds "
+            "tool-calls/open.jsonl.xz"
+        )
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        return file.readlines()
 
 
 def read_schema_tasks(

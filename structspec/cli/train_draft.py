@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from structspec.errors import PromptError
+from structspec.errors import ModelError, PromptError
 
 
 def train_draft(
@@ -29,17 +31,37 @@ def train_draft(
         str,
         typer.Option("--model", "-m", help="'default', a directory, a .gguf file or a hub name."),
     ] = "default",
+    evaluation: Annotated[
+        Path | None,
+        typer.Option(
+            "--evaluation",
+            "-e",
+            help="Tasks to measure on; refused if they share functions with the others. "
+            "Default: some of the tasks, chosen by function.",
+        ),
+    ] = None,
     answers: Annotated[int, typer.Option(min=1, help="Tasks to answer, at most.")] = 2000,
-    per_task: Annotated[int, typer.Option(min=1, help="Answers per task.")] = 1,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens per answer, at most.")] = 256,
+    per_task: Annotated[int, typer.Option(min=1, help="Answers per task.")] = 4,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Tokens per answer, at most.")] = 96,
+    minutes: Annotated[
+        float, typer.Option(min=0.0, help="Collect for about so long, at most.")
+    ] = 1e9,
     held_out: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of functions kept for evaluation.")
     ] = 0.1,
+    taps: Annotated[
+        list[int] | None,
+        typer.Option("--tap", help="Layers that the head reads; default: four, spread."),
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="Folder of a head to go on from instead of a new one.")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps in all.")] = 1000,
-    batch: Annotated[int, typer.Option(min=1, help="Answers per step.")] = 8,
-    learning_rate: Annotated[float, typer.Option(min=0.0, help="Peak of the schedule.")] = 5e-4,
+    batch: Annotated[int, typer.Option(min=1, help="Tasks per step.")] = 4,
+    learning_rate: Annotated[float, typer.Option(min=0.0, help="Peak of the schedule.")] = 1e-3,
     vocabulary: Annotated[int, typer.Option(min=1, help="Ids that the head can draft.")] = 5120,
     depths: Annotated[int, typer.Option(min=1, help="Drafted tokens per place.")] = 4,
+    every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 50,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
     threads: Annotated[
@@ -48,14 +70,16 @@ def train_draft(
 ) -> None:
     """Train a draft head on a model's own answers under the grammar.
 
-    Answers are sampled first (answers.jsonl), then the head is trained (checkpoint.pt, curve.json,
-    curve.svg) and written to the folder "head", which --draft eagle:OUT/head reads. Both parts go
-    on where they were interrupted.
+    Answers are sampled first, many at once, and kept with the model's states (folder "states"),
+    then the head is trained (checkpoint.pt, curve.json, curve.svg) and written to the folder
+    "head", which --draft eagle:OUT/head reads. Both parts go on where they were interrupted.
     """
     from rich.console import Console
     from rich.progress import Progress
 
-    from structspec.drafting.answers import collect, read_answers, split
+    from structspec.drafting.answers import split
+    from structspec.drafting.heads import EagleHead
+    from structspec.drafting.states import StateStore
     from structspec.drafting.training import Point, Recipe, Trainer
     from structspec.models import load
 
@@ -65,25 +89,29 @@ def train_draft(
         torch.set_num_threads(threads)
     console = Console()
     target = load(model, device=device)
-    train, kept_apart = split(list(_read_tasks(tasks)), held_out)
+    read = list(_read_tasks(tasks))
+    if evaluation is None:
+        train, kept_apart = split(read, held_out)
+        kept_apart = kept_apart[: max(1, round(answers * held_out))]
+    else:
+        train, kept_apart = read, list(_read_tasks(evaluation))
+        _refuse_overlap(train, kept_apart)
     console.print(
         f"{len(train)} training tasks, {len(kept_apart)} whose functions are held out; "
         f"{target.name} answers up to {answers}"
     )
-    evaluated = max(1, round(answers * held_out)) if held_out and kept_apart else 0
-    files = {"answers.jsonl": train[:answers], "held_out.jsonl": kept_apart[:evaluated]}
+    depth = len(target.model.base_model.layers)
+    layers = tuple(taps or (max(1, round(depth * x)) for x in (0.05, 0.3, 0.6, 0.93)))
+    kept, measured = (StateStore(out / name, layers) for name in ("states", "held_out"))
+    deadline = time.monotonic() + 60 * minutes
     with Progress(console=console) as progress:
-        for name, part in files.items():
-            bar = progress.add_task(name, total=len(part) * per_task)
-            collect(
-                target,
-                part,
-                out / name,
-                max_tokens=max_tokens,
-                per_task=per_task,
-                seed=seed,
-                report=_completing(progress, bar),
-            )
+        for store, part, count, longest in (
+            (measured, kept_apart, 1, max(128, max_tokens)),
+            (kept, train[:answers], per_task, max_tokens),
+        ):
+            bar = progress.add_task(store.folder.name, total=len(part))
+            for done in _collect(target, store, part, count, longest, seed, deadline):
+                progress.update(bar, completed=done)
         recipe = Recipe(
             steps=steps,
             batch=batch,
@@ -92,34 +120,79 @@ def train_draft(
             depths=depths,
             seed=seed,
         )
-        trainer = Trainer(
-            target,
-            list(read_answers(out / "answers.jsonl")),
-            recipe,
-            out,
-            list(read_answers(out / "held_out.jsonl")),
-        )
+        _describe(kept, measured, recipe, out / "collected.json")
+        first = None if start is None else EagleHead.load(start, target.model)
+        apart = measured if len(measured) else None
+        trainer = Trainer(target, kept, recipe, out, apart, first)
         bar = progress.add_task("training", total=steps, completed=trainer.step)
 
         def report(point: Point) -> None:
             shares = " ".join(f"{share:.3f}" for share in point.acceptance)
             progress.update(bar, completed=point.step)
             if point.held_out:
-                progress.console.print(
-                    f"step {point.step}: held-out loss {point.loss:.3f}, acceptance {shares}"
-                )
+                progress.console.print(f"step {point.step}: held-out acceptance {shares}")
 
-        trainer.run(report)
+        trainer.run(report, every)
     trainer.save()
-    trainer.head.save(out / "head")
     console.print(f"the head is in '{out / 'head'}': use --draft eagle:{out / 'head'}")
 
 
-def _completing(progress: Any, bar: Any) -> Callable[[int, int], None]:
-    def report(done: int, tokens: int) -> None:
-        progress.update(bar, completed=done)
+def _describe(kept: Any, measured: Any, recipe: Any, path: Path) -> None:
+    """Write what the head is trained on, for reports."""
+    groups = [kept.group(name) for name in kept.ids()]
+    found = {
+        "recipe": asdict(recipe),
+        "taps": list(kept.taps),
+        "tasks": len(groups),
+        "answers": sum(len(group.outputs) for group in groups),
+        "answer_tokens": sum(group.tokens for group in groups),
+        "prompt_tokens": sum(len(group.prompt) for group in groups),
+        "held_out_tasks": len(measured),
+    }
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
-    return report
+
+def _refuse_overlap(train: Sequence[Any], kept_apart: Sequence[Any]) -> None:
+    from structspec.drafting.answers import Functions
+
+    taken = Functions(document for task in kept_apart for document in task.documents)
+    for task in train:
+        for document in task.documents:
+            if taken.has(document):
+                raise PromptError(
+                    f"task {task.id!r} asks for the function {document['name']!r}, which is one of "
+                    "the evaluation's or much like one; take it out of --tasks"
+                )
+
+
+def _collect(
+    target: Any,
+    store: Any,
+    tasks: Sequence[Any],
+    per_task: int,
+    max_tokens: int,
+    seed: int,
+    deadline: float,
+) -> Iterator[int]:
+    """Answer the tasks that the store lacks until the deadline; yields how many it holds."""
+    from structspec.drafting.answers import collect, read_answers
+    from structspec.drafting.sampler import AnswerSampler
+    from structspec.drafting.states import observe
+
+    yield len(store)
+    missing = (t for t in tasks if time.monotonic() < deadline and t.id not in store)
+    try:
+        sampler = AnswerSampler(target, store.taps, max_tokens=max_tokens, seed=seed)
+    except ModelError:  # layers of another kind: one answer at a time, then once more for states
+        path = store.folder.with_suffix(".jsonl")
+        collect(target, missing, path, max_tokens=max_tokens, per_task=per_task, seed=seed)
+        new = (a for a in read_answers(path) if a.id not in store)
+        groups = observe(target, new, store.taps)
+    else:
+        groups = sampler.run(missing, per_task)
+    for done, group in enumerate(groups, len(store) + 1):
+        store.add(group)
+        yield done
 
 
 def _read_tasks(path: Path) -> Iterator[Any]:
@@ -147,7 +220,8 @@ def _read_tasks(path: Path) -> Iterator[Any]:
                         f'the keys "name" and "arguments". The functions:\n{listed}'
                     )
                     messages = [{"role": "system", "content": system}, *messages]
-                names = tuple(tool["function"]["name"] for tool in tools)
-                yield Task(str(row.get("id", number)), messages, schema, names)
+                documents = tuple(tool["function"] for tool in tools)
+                names = tuple(document["name"] for document in documents)
+                yield Task(str(row.get("id", number)), messages, schema, names, documents)
     except OSError as error:
         raise PromptError(f"cannot read the tasks '{path}': {error.strerror}") from error

@@ -73,8 +73,9 @@ def draft_source(draft: Any) -> DraftSource | None:
     """A draft source from what a caller gave.
 
     A name: "auto", "forced", "lookup", "forks", "none", "early-exit:24" (the target's first 24
-    layers), "model:small" (a model that `structspec.load` finds), "eagle:DIR" and "medusa:DIR"
-    (heads in a folder, see `heads`). A `Model`, or a transformers model that was loaded or wrapped
+    layers), "model:small" (a model that `structspec.load` finds), "eagle" (the head that comes with
+    the package, for the default model), "eagle:DIR" and "medusa:DIR" (heads in a folder, see
+    `heads`). A `Model`, or a transformers model that was loaded or wrapped
     by one: it drafts. A draft source: itself. None: no draft.
 
     Raises `DraftError` that lists the choices.
@@ -108,6 +109,11 @@ def _named(name: str) -> DraftSource:
         from structspec.drafting.early_exit import EarlyExit
 
         return EarlyExit(int(argument))
+    if name in ("eagle", "eagle:default"):
+        from structspec.drafting.eagle import HeadFiles
+        from structspec.drafting.heads import SHIPPED
+
+        return HeadFiles("eagle", str(SHIPPED))
     if kind in ("eagle", "medusa") and argument:
         from structspec.drafting.eagle import HeadFiles
 
@@ -118,7 +124,7 @@ def _named(name: str) -> DraftSource:
 
         return ModelDraft(load(argument))
     if colon or name not in _NAMED:
-        more = ("early-exit:LAYERS", "model:NAME", "eagle:DIR", "medusa:DIR")
+        more = ("eagle", "early-exit:LAYERS", "model:NAME", "eagle:DIR", "medusa:DIR")
         choices = ", ".join([*sorted([*_NAMED, "none"]), *more])
         raise DraftError(f"there is no draft called {name!r}; choose one of: {choices}")
     return _NAMED[name]()

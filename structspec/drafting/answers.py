@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,17 +31,26 @@ from typing import Any
 from structspec.errors import PromptError, StructspecError
 from structspec.models import Model
 
-__all__ = ["Answer", "Task", "choose_vocabulary", "collect", "read_answers", "split"]
+__all__ = [
+    "Answer",
+    "Functions",
+    "Task",
+    "choose_vocabulary",
+    "collect",
+    "read_answers",
+    "split",
+]
 
 
 @dataclass(frozen=True)
 class Task:
-    """A conversation, the schema of its answer, and the names of the functions in it."""
+    """A conversation, the schema of its answer, and the names and documents of its functions."""
 
     id: str
     messages: Sequence[dict[str, Any]]
     schema: Any
     functions: tuple[str, ...] = ()
+    documents: Sequence[dict[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,42 @@ class Answer:
     schema: Any
     prompt: tuple[int, ...]
     output: tuple[int, ...]
+
+
+class Functions:
+    """Functions that are kept apart, and whether another is one of them or much like one.
+
+    Alike are functions of the same name (letters and digits, without case), and those whose
+    parameters have much the same names: three quarters of all, or both of two.
+    """
+
+    def __init__(self, documents: Iterable[Mapping[str, Any]] = ()) -> None:
+        self.names: set[str] = set()
+        self._parameters: set[frozenset[str]] = set()
+        for document in documents:
+            self.names.add(_plain(document["name"]))
+            self._parameters.add(_parameters(document))
+
+    def has(self, document: Mapping[str, Any]) -> bool:
+        """Whether a function document ("name", "parameters") is one of these or much like one."""
+        if _plain(document["name"]) in self.names:
+            return True
+        own = _parameters(document)
+        for other in self._parameters:
+            every = len(own | other)
+            if own == other and every == 2:
+                return True
+            if every >= 3 and len(own & other) >= 0.75 * every:
+                return True
+        return False
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.lower() if c.isalnum())
+
+
+def _parameters(document: Mapping[str, Any]) -> frozenset[str]:
+    return frozenset((document.get("parameters") or {}).get("properties") or ())
 
 
 def split(tasks: Sequence[Task], share: float) -> tuple[list[Task], list[Task]]:
@@ -148,16 +193,22 @@ def read_answers(path: Path) -> Iterator[Answer]:
                 raise PromptError(f"{path}, line {number} is not an answer: {error}") from error
 
 
-def choose_vocabulary(answers: Iterable[Answer], model: Model, size: int) -> list[int]:
+def choose_vocabulary(
+    outputs: Iterable[Sequence[int]], model: Model, size: int, mass: Any = None
+) -> list[int]:
     """The `size` ids that answers use most, end tokens and single bytes of ASCII always, ascending.
 
+    `mass` [V]: how much of the target's laws each id held at some places; it counts like use.
     Where answers use fewer, the lowest other ids fill up: they are the most common of most
     tokenizers.
     """
     vocab = model.vocab
     counts: Counter[int] = Counter()
-    for answer in answers:
-        counts.update(answer.output)
+    for output in outputs:
+        counts.update(output)
+    if mass is not None:
+        scale = max(1, sum(counts.values())) / max(float(mass.sum()), 1e-9)
+        counts.update({i: float(share) * scale for i, share in enumerate(mass) if share > 0})
     always = [
         token
         for token, data in enumerate(vocab.tokens)

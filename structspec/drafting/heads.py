@@ -38,8 +38,12 @@ import torch
 from torch import Tensor, nn
 
 from structspec.errors import DraftError, MissingExtra
+from structspec.models import Model
 
-__all__ = ["EagleHead", "HeadCache", "MedusaHeads"]
+__all__ = ["SHIPPED", "EagleHead", "HeadCache", "MedusaHeads"]
+
+#: The head that comes with the package, for the default model.
+SHIPPED = Path(__file__).parent / "weights" / "smollm2-135m-instruct"
 
 _WEIGHTS = (
     "model.safetensors",
@@ -249,24 +253,41 @@ class EagleHead(nn.Module):
         out = nn.functional.linear(normed, rows.to(normed.dtype))
         return out if out.dtype == torch.float64 else out.float()
 
+    def project(self, normed: Tensor) -> Tensor:
+        """The target's own logits over the draft's vocabulary of its normed last states."""
+        rows = self._target_rows()
+        return nn.functional.linear(normed, rows.to(normed.dtype)).float()
+
     def _output_rows(self) -> Tensor:
         if self.lm_head is not None:
             return self.lm_head.weight
+        return self._target_rows()
+
+    def _target_rows(self) -> Tensor:
         if self._rows is None or self._rows.device != self.draft_ids.device:
             self._rows = self._borrowed["output"].weight.detach()[self.draft_ids]
         return self._rows
 
     # -- files -----------------------------------------------------------------------------------
 
-    def save(self, folder: str | Path) -> None:
-        """Write `config.json` and `model.safetensors`, EAGLE-3's names, in float16."""
+    def save(self, folder: str | Path, target: Model | None = None) -> None:
+        """Write `config.json` and `model.safetensors`, EAGLE-3's names, in float16.
+
+        With `target` the head can be loaded for that model only.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         tensors = {n: t.detach().half().contiguous() for n, t in self.named_parameters()}
         ids = self.draft_ids.cpu()
         tensors["d2t"] = ids - torch.arange(len(ids))
         _safetensors().save_file(tensors, folder / "model.safetensors")
-        config = {"layout": "eagle3", "taps": list(self.taps), "draft_vocab_size": len(ids)}
+        config: dict[str, Any] = {
+            "layout": "eagle3",
+            "taps": list(self.taps),
+            "draft_vocab_size": len(ids),
+        }
+        if target is not None:
+            config["target"] = {"name": target.name, **_portrait(target.model)}
         (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
@@ -274,8 +295,11 @@ class EagleHead(nn.Module):
         """Read a head for a target: one of ours, or a published EAGLE-3 or EAGLE layout.
 
         `taps` where the file does not say them: EAGLE-3's own choice is (2, half, all but 3).
+        Raises `DraftError` for a file that was made for another target.
         """
         tensors, config = _read(folder)
+        if "target" in config:
+            _refuse_other(config["target"], network, f"{folder}")
         depth = network.base_model.config.num_hidden_layers
         vocab = network.get_output_embeddings().weight.shape[0]
         # EAGLE's only layer stands in a list of one
@@ -341,6 +365,39 @@ class _Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + nn.functional.silu(self.linear(x))
+
+
+def _portrait(network: Any) -> dict[str, Any]:
+    """What tells a target from others: its sizes, and a few of its weights."""
+    config, layers = network.base_model.config, network.base_model.layers
+    weights = [network.get_input_embeddings().weight]
+    for layer in (layers[0], layers[-1]):
+        weights += [weight for weight in layer.parameters() if weight.dim() == 2][:3]
+    values = [w.detach().flatten()[:: max(1, w.numel() // 8)][:8].float().tolist() for w in weights]
+    return {
+        "hidden_size": config.hidden_size,
+        "layers": len(layers),
+        "vocab_size": int(network.get_output_embeddings().weight.shape[0]),
+        "fingerprint": [round(value, 6) for part in values for value in part],
+    }
+
+
+def _refuse_other(expected: Mapping[str, Any], network: Any, place: str) -> None:
+    """Raise unless the target is the one that a head was made for, in any precision."""
+    found = _portrait(network)
+    for name in ("hidden_size", "layers", "vocab_size"):
+        if found[name] != expected[name]:
+            raise DraftError(
+                f"the head in {place} was trained for {expected['name']}, whose {name} is "
+                f"{expected[name]}; this target's is {found[name]}; train one with "
+                "`structspec train-draft` or use another draft"
+            )
+    pairs = zip(found["fingerprint"], expected["fingerprint"], strict=True)
+    if any(abs(a - b) > 0.02 * abs(b) + 1e-3 for a, b in pairs):
+        raise DraftError(
+            f"the head in {place} was trained for {expected['name']}; this target has its sizes "
+            "but other weights; train one with `structspec train-draft` or use another draft"
+        )
 
 
 def _half_turn(x: Tensor) -> Tensor:

@@ -1,29 +1,25 @@
 """Training an EAGLE-3 head on a target's own answers.
 
-Owns the unrolled training pass, the optimiser, checkpoints and curves. The head learns to match the
-target's *masked* law, since that is the law it drafts for: both are restricted to the tokens that
-the grammar allows at each place (and that the head can draft), and places with one legal token
-teach nothing and are skipped.
-
-The unrolled pass (EAGLE-3's "training-time test"): at depth d the head reads its own states of
-depth d - 1 instead of the target's. A query at place p of depth d sees the keys of depth 1 at
-places <= p - (d - 1), where features are the target's, and one key of each depth j = 2..d at place
-p - (d - j): exactly the cache that a draft of d tokens has.
+Owns the optimiser, checkpoints and curves. The head learns to match the target's *masked* law,
+since that is the law it drafts for: both are restricted to the tokens that the grammar allows at
+each place (and that the head can draft), and places with one legal token teach nothing and are
+skipped. The loss goes from the Kullback-Leibler divergence, whose gradient is useful from the
+start, to the total variation, which is exactly one minus the share that gets accepted.
 
 Invariants
 - a step is a function of (seed, step): a resumed run equals one that was not stopped;
 - a checkpoint is written beside its place and renamed: an interrupt leaves the one before;
-- the target is never changed.
+- the target is never changed, and never run: its states are in the groups.
 
-Cost: one forward of the target and `depths` passes of one layer over the answer's places, per
-sequence.
+Cost: `depths` passes of one layer over the answers' places, forward and back: about 0.2 GFLOP per
+place and 4 depths on SmolLM2-135M.
 
-Siblings: `answers` makes the data; `heads` is the module.
+Siblings: `sampler` and `states` make the data; `unrolled` is the pass; `heads` the module.
 
 Example::
 
-    trainer = Trainer(model, answers, Recipe(steps=200), folder)
-    trainer.run(); trainer.head.save(folder / "head")
+    trainer = Trainer(model, store, Recipe(steps=200), folder)
+    trainer.run()
 """
 
 from __future__ import annotations
@@ -35,43 +31,73 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from structspec.drafting.answers import Answer, choose_vocabulary
+from structspec.drafting.acceptance import Laws, inputs, measure
+from structspec.drafting.answers import choose_vocabulary
 from structspec.drafting.heads import EagleHead
+from structspec.drafting.states import Group
+from structspec.drafting.unrolled import unroll
 from structspec.errors import ModelError, PromptError
 from structspec.models import Model
 
-__all__ = ["Point", "Recipe", "Trainer", "draw_curves", "unroll"]
+__all__ = ["Groups", "Point", "Recipe", "Trainer", "draw_curves"]
+
+#: Places whose laws weigh in on the draft's vocabulary, at most.
+_WEIGHED = 20_000
+
+
+class Groups(Protocol):
+    """What training reads groups from: a `StateStore`, or anything else with these."""
+
+    taps: tuple[int, ...]
+
+    def ids(self) -> list[str]:
+        """The ids of all groups, in a fixed order."""
+        ...
+
+    def group(self, name: str) -> Group:
+        """One group."""
+        ...
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How to train.
 
-    taps: layers to read, None for about 1/4, 3/5 and all but two of them. vocabulary: ids that can
-    be drafted. depths: drafted tokens per place. batch: answers per step. decay: weight of each
-    further depth.
+    batch: groups per step. answers: of each group, drawn anew each time. vocabulary: ids that can
+    be drafted. depths: drafted tokens per place. decay: weight of each further depth. variation:
+    share of the total variation in the loss at the last step; it rises from the middle on. reading:
+    places of each prompt that are learnt from too (at depth 1, no grammar), with the weight
+    `reading_weight`: there are many of them, and they teach copying. shallow: share of the steps,
+    from the first on, that draft two tokens only, which is half the work.
     """
 
     steps: int = 1000
     batch: int = 8
+    answers: int = 2
     learning_rate: float = 5e-4
     warmup: int = 20
     vocabulary: int = 5120
     depths: int = 4
     decay: float = 0.8
-    taps: tuple[int, ...] | None = None
+    variation: float = 0.5
+    reading: int = 64
+    reading_weight: float = 0.2
+    shallow: float = 0.4
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point of the curves: mean loss, and mean Σ min(p', q') at each depth."""
+    """One point of the curves: mean loss, and mean Σ min(p', q') of free places at each depth.
+
+    Training points measure within the draft's vocabulary, held-out ones against the whole law.
+    """
 
     step: int
     loss: float
@@ -80,30 +106,38 @@ class Point:
 
 
 class Trainer:
-    """A training run in a folder; goes on where it was stopped."""
+    """A training run in a folder; goes on where it was stopped.
+
+    start: a head to begin with instead of the target's last layer; its vocabulary is kept.
+    """
 
     def __init__(
         self,
         model: Model,
-        answers: Sequence[Answer],
+        groups: Groups,
         recipe: Recipe,
         folder: Path,
-        held_out: Sequence[Answer] = (),
+        held_out: Groups | None = None,
+        start: EagleHead | None = None,
     ) -> None:
-        if not answers:
+        self.names = groups.ids()
+        if not self.names:
             raise PromptError("there are no answers to train on; collect some first")
         self.model = model
-        self.answers = list(answers)
-        self.held_out = list(held_out)
+        self.groups = groups
+        self.held_out = held_out
         self.recipe = recipe
         self.folder = Path(folder)
         self.curve: list[Point] = []
         self.step = 0
+        self._laws: dict[str, Laws] = {}
         torch.manual_seed(recipe.seed)
-        depth = len(model.model.base_model.layers)
-        taps = recipe.taps or tuple(max(0, round(depth * x)) for x in (0.27, 0.6, 0.93))
-        ids = choose_vocabulary(self.answers, model, recipe.vocabulary)
-        self.head = EagleHead.for_target(model.model, ids, taps).to(model.device)
+        if start is None:
+            # a checkpoint brings its own ids
+            started = (self.folder / "checkpoint.pt").is_file()
+            ids = [0] if started else self._choose_vocabulary()
+            start = EagleHead.for_target(model.model, ids, groups.taps)
+        self.head = start.to(model.device)
         self.optimiser = torch.optim.AdamW(
             self.head.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
         )
@@ -117,21 +151,30 @@ class Trainer:
             if report is not None:
                 report(point)
             if self.step % every == 0 or self.step == self.recipe.steps:
-                if self.held_out:
+                if self.held_out is not None:
                     self.curve.append(self.evaluate(self.held_out))
                     if report is not None:
                         report(self.curve[-1])
                 self.save()
 
-    def evaluate(self, answers: Sequence[Answer]) -> Point:
-        """Loss and acceptance on some answers."""
+    def evaluate(self, groups: Groups) -> Point:
+        """Acceptance on some groups, over free places and against the target's whole law."""
         self.head.eval()
-        with torch.no_grad():
-            found = [self._measure(answer) for answer in answers]
-        return self._point(found, held_out=True)
+        found: list[list[np.ndarray]] = [[] for _ in range(self.recipe.depths)]
+        for name in groups.ids():
+            group = groups.group(name)
+            laws = self._laws_of(group)
+            alpha = measure(
+                self.head, self.model, group, laws, depths=self.recipe.depths, raw=False
+            )
+            for d in range(self.recipe.depths):
+                found[d].append(alpha.masked[d][alpha.free[d]])
+        whole = [np.concatenate(parts) for parts in found]
+        shares = tuple(float(part.mean()) if part.size else math.nan for part in whole)
+        return Point(self.step, 1 - shares[0], shares, held_out=True)
 
     def save(self) -> None:
-        """Write the checkpoint and the curves."""
+        """Write the checkpoint, the head (folder "head") and the curves."""
         self.folder.mkdir(parents=True, exist_ok=True)
         state = {
             "step": self.step,
@@ -143,6 +186,7 @@ class Trainer:
         beside = self.folder / "checkpoint.pt.new"
         torch.save(state, beside)
         os.replace(beside, self.folder / "checkpoint.pt")
+        self.head.save(self.folder / "head", self.model)
         points = json.dumps([asdict(point) for point in self.curve], indent=1)
         (self.folder / "curve.json").write_text(points + "\n", encoding="utf-8")
         (self.folder / "curve.svg").write_text(draw_curves(self.curve), encoding="utf-8")
@@ -153,10 +197,8 @@ class Trainer:
             return
         try:
             state = torch.load(path, map_location=self.model.device, weights_only=True)
-            ids = state["head"]["draft_ids"]
-            if not torch.equal(ids.cpu(), self.head.draft_ids.cpu()):
-                # more answers were collected since: the vocabulary stays what it was
-                self.head.draft_ids = ids
+            # more answers may have been collected since: the vocabulary stays what it was
+            self.head.draft_ids = state["head"]["draft_ids"]
             self.head.load_state_dict(state["head"])
             self.optimiser.load_state_dict(state["optimiser"])
         except Exception as error:  # another recipe, another model, a cut file
@@ -173,13 +215,19 @@ class Trainer:
         recipe = self.recipe
         self.head.train()
         draw = random.Random(recipe.seed * 1_000_003 + self.step)
-        batch = draw.choices(self.answers, k=recipe.batch)
-        for group in self.optimiser.param_groups:
-            group["lr"] = recipe.learning_rate * self._schedule()
+        batch = draw.choices(self.names, k=recipe.batch)
+        for settings in self.optimiser.param_groups:
+            settings["lr"] = recipe.learning_rate * self._schedule()
         self.optimiser.zero_grad()
         found = []
-        for answer in batch:
-            loss, acceptance = self._measure(answer)
+        for name in batch:
+            group = self.groups.group(name)
+            count = min(recipe.answers, len(group.outputs))
+            chosen = sorted(draw.sample(range(len(group.outputs)), count))
+            read = draw.sample(
+                range(len(group.prompt) - 1), min(recipe.reading, len(group.prompt) - 1)
+            )
+            loss, acceptance = self._lose(group, chosen, sorted(read))
             if loss.requires_grad:
                 (loss / recipe.batch).backward()
             found.append((loss.detach(), acceptance))
@@ -189,107 +237,96 @@ class Trainer:
         return self._point(found)
 
     def _schedule(self) -> float:
-        """Linear warm-up, then a cosine down to a tenth."""
+        """Linear warm-up, then a cosine down to a fiftieth."""
         recipe = self.recipe
         if self.step < recipe.warmup:
             return (self.step + 1) / recipe.warmup
         done = (self.step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
-        return 0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, done)))
+        return 0.02 + 0.49 * (1 + math.cos(math.pi * min(1.0, done)))
 
-    def _point(self, found: Sequence[tuple[Tensor, list[Tensor]]], held_out: bool = False) -> Point:
-        loss = float(torch.stack([loss.detach() for loss, _ in found]).mean())
+    def _point(self, found: Sequence[tuple[Tensor, list[Tensor]]]) -> Point:
+        loss = float(torch.stack([loss for loss, _ in found]).mean())
         depths = []
         for d in range(self.recipe.depths):
-            values = torch.cat([acceptance[d] for _, acceptance in found])
+            parts = [acceptance[d] for _, acceptance in found if d < len(acceptance)]
+            values = torch.cat(parts) if parts else torch.zeros(0)
             depths.append(float(values.mean()) if values.numel() else math.nan)
-        return Point(self.step, loss, tuple(depths), held_out)
+        return Point(self.step, loss, tuple(depths))
 
-    def _measure(self, answer: Answer) -> tuple[Tensor, list[Tensor]]:
-        """Loss of one answer, and Σ min(p', q') of its free places at each depth."""
+    def _lose(
+        self, group: Group, chosen: Sequence[int], read: Sequence[int]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Loss of some answers, and Σ min(p', q') of their free places at each depth."""
         recipe, head = self.recipe, self.head
         device = self.model.device
-        ids = torch.tensor([*answer.prompt, *answer.output], device=device)
-        # place p of the head predicts id p + 2; the first output id is number len(prompt)
-        low = max(0, len(answer.prompt) - 2)
-        count = len(ids) - 1
-        with torch.no_grad():
-            output = self.model.model(input_ids=ids[None], output_hidden_states=True)
-            states = [output.hidden_states[tap][0, :count] for tap in head.taps]
-            features = torch.cat(states, dim=-1).to(head.fc.weight.dtype)
-            truth = output.logits[0, low + 1 :].float()[:, head.draft_ids]
-            legal = self._legal(answer, device)[low + 2 - len(answer.prompt) :]
-            usable = (legal.sum(dim=-1) > 1)[: count - low]
-            embedded = head.embed(ids[1:])
-        predicted = unroll(head, features, embedded, low, recipe.depths)
+        places, states, final = inputs(head, group, chosen)
+        laws = self._laws_of(group)
+        starts = np.cumsum([0, *(len(output) for output in group.outputs)])
+        index = np.concatenate([laws.index[starts[k] : starts[k + 1]] for k in chosen])
+        allowed = laws.over(head.draft_ids.cpu().numpy())
+        usable = torch.from_numpy((allowed.sum(axis=1) > 1)[index]).to(device)
+        forbidden = torch.from_numpy(~allowed).to(device)
+        rows = torch.from_numpy(index).to(device)
+        before = places.depth_of()
+        share = recipe.variation * max(0.0, 2 * self.step / max(1, recipe.steps) - 1)
         loss = torch.zeros((), device=device)
         acceptance: list[Tensor] = []
         weight = 0.0
-        for d, guess in enumerate(predicted):
-            place = usable.clone()
-            place[:d] = False  # a draft of d + 1 tokens cannot begin before the answer
-            mask = ~legal[: count - low][place]
-            p = truth[: count - low][place].masked_fill(mask, -torch.inf).log_softmax(-1)
-            q = head.logits(guess)[place].masked_fill(mask, -torch.inf).log_softmax(-1)
-            if place.any():
-                both = p.exp() * (p - q).masked_fill(mask, 0.0)
-                loss = loss + recipe.decay**d * both.sum(-1).mean()
+        with torch.no_grad():
+            truth = head.project(final)
+            p_all = truth.masked_fill_(forbidden[rows], -torch.inf).log_softmax(-1)
+        also = torch.tensor(read, dtype=torch.long, device=device) if read else None
+        depths = recipe.depths
+        if self.step < recipe.shallow * recipe.steps:
+            depths = min(2, depths)
+        guesses = unroll(head, states, places, depths, also)
+        for d, guess in enumerate(guesses[:depths]):
+            place = usable & (before >= d)
+            mask, p = forbidden[rows[place]], p_all[place]
+            q = head.logits(guess[place]).masked_fill(mask, -torch.inf).log_softmax(-1)
+            shared = torch.minimum(p, q).exp().sum(-1)
+            acceptance.append(shared.detach())
+            if len(p):
+                apart = (p.exp() * (p - q).masked_fill(mask, 0.0)).sum(-1)
+                value = (1 - share) * apart + share * (1 - shared)
+                loss = loss + recipe.decay**d * value.mean()
                 weight += recipe.decay**d
-            acceptance.append(torch.minimum(p.exp(), q.exp()).sum(-1).detach())
-        return loss / max(weight, 1e-9), acceptance
+        loss = loss / max(weight, 1e-9)
+        if also is not None:
+            behind = torch.from_numpy(group.states[[i + 1 for i in read], len(head.taps)])
+            with torch.no_grad():
+                p = head.project(behind.to(final)).log_softmax(-1)
+            q = head.logits(guesses[-1]).log_softmax(-1)
+            loss = loss + recipe.reading_weight * (p.exp() * (p - q)).sum(-1).mean()
+        return loss, acceptance
 
-    def _legal(self, answer: Answer, device: Any) -> Tensor:
-        """Which drafted ids are legal at each place of the answer, bool [output + 1, Vd]."""
-        from structspec.api import compiled
+    def _laws_of(self, group: Group) -> Laws:
+        if group.id not in self._laws:
+            self._laws[group.id] = Laws.of(group, self.model)
+        return self._laws[group.id]
 
-        constraint = compiled(answer.schema, {}).bind(self.model.vocab)
-        known = self.head.draft_ids.cpu().numpy()
-        rows = []
-        state = constraint.start
-        for token in (*answer.output, None):
-            bits = np.unpackbits(constraint.mask(state).view(np.uint8), bitorder="little")
-            rows.append(bits[np.minimum(known, len(bits) - 1)].astype(bool) & (known < len(bits)))
-            if token is not None:
-                state = constraint.advance(state, token)
-        return torch.from_numpy(np.array(rows)).to(device)
-
-
-def unroll(
-    head: EagleHead, features: Tensor, embedded: Tensor, low: int, depths: int
-) -> list[Tensor]:
-    """States of the head at places low.. for each depth, [T - low, size] each; see the module.
-
-    features [T, taps · size] of the target, embedded [T, size] of the ids that follow.
-    """
-    attention = head.midlayer.self_attn
-    count = len(embedded)
-    places = torch.arange(count, device=features.device)
-    reduced = head.reduce(features)
-    read, residual = head.inputs(reduced, embedded)
-    q, k, v = attention.project(read, head.rotary(places))
-    repeat = attention.heads // attention.groups
-    keys, values = k.repeat_interleave(repeat, 0), v.repeat_interleave(repeat, 0)
-    near = places[low:]
-    mixed = attention.attend(q[:, low:], k, v, places <= near[:, None])
-    states = [head.finish(residual[low:], mixed)]
-    turned = head.rotary(near)
-    deeper: list[tuple[Tensor, Tensor]] = []  # keys and values of depths 2, 3, … at places low..
-    for d in range(1, depths):
-        fed = states[-1].roll(1, 0)  # place p reads what place p - 1 wrote
-        read, residual = head.inputs(fed, embedded[low:])
-        q, k, v = attention.project(read, turned)
-        deeper.append((k.repeat_interleave(repeat, 0), v.repeat_interleave(repeat, 0)))
-        scale = q.shape[-1] ** -0.5
-        scores = (q @ keys.transpose(1, 2)) * scale
-        scores = scores.masked_fill(places > near[:, None] - d, -torch.inf)
-        own = [keys_j.roll(d - 1 - j, 1) for j, (keys_j, _) in enumerate(deeper)]
-        extra = torch.stack([(q * key).sum(-1) * scale for key in own], dim=-1)
-        shares = torch.cat([scores, extra], dim=-1).softmax(-1)
-        out = shares[..., :count] @ values
-        for j, (_, values_j) in enumerate(deeper):
-            out = out + shares[..., count + j, None] * values_j.roll(d - 1 - j, 1)
-        flat = out.transpose(0, 1).reshape(len(near), -1)
-        states.append(head.finish(residual, attention.o_proj(flat)))
-    return states
+    def _choose_vocabulary(self) -> list[int]:
+        """Ids by how much of the target's masked laws they hold, and by use."""
+        output = self.model.model.get_output_embeddings().weight.detach()
+        everything = np.arange(output.shape[0])
+        mass = np.zeros(output.shape[0])
+        seen = 0
+        used: list[tuple[int, ...]] = []
+        stride = max(1, len(self.names) * 200 // _WEIGHED)
+        for number, name in enumerate(self.names):
+            group = self.groups.group(name)
+            used += group.outputs
+            if number % stride or seen > _WEIGHED:
+                continue
+            laws = self._laws_of(group)
+            final = group.states[len(group.prompt) :, -1]
+            legal = torch.from_numpy(laws.over(everything))[torch.from_numpy(laws.index)]
+            with torch.no_grad():
+                states = torch.from_numpy(final).to(output.device, output.dtype)
+                logits = torch.nn.functional.linear(states, output).float().cpu()
+                mass += logits.masked_fill_(~legal, -torch.inf).softmax(-1).sum(0).double().numpy()
+            seen += len(final)
+        return choose_vocabulary(used, self.model, self.recipe.vocabulary, mass)
 
 
 def draw_curves(curve: Sequence[Point], width: int = 720, height: int = 360) -> str:

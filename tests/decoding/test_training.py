@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import xml.dom.minidom
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from structspec.drafting.answers import (
     split,
 )
 from structspec.drafting.heads import HeadCache
-from structspec.drafting.training import Point, Recipe, Trainer, draw_curves, unroll
+from structspec.drafting.states import Group, observe
+from structspec.drafting.training import Point, Recipe, Trainer, draw_curves
+from structspec.drafting.unrolled import Places, unroll
 from structspec.errors import ModelError, PromptError
 from structspec.models import Model
 from structspec.vocab import Vocabulary
@@ -35,9 +37,26 @@ SCHEMA = {
     "minItems": 2,
     "maxItems": 4,
 }
-RECIPE = Recipe(
-    steps=40, batch=4, learning_rate=3e-3, warmup=2, vocabulary=200, depths=3, taps=(1, 2, 2)
-)
+TAPS = (1, 2, 2)
+RECIPE = Recipe(steps=40, batch=4, learning_rate=3e-3, warmup=2, vocabulary=200, depths=3)
+
+
+class InMemory:
+    """Groups in a dict."""
+
+    taps = TAPS
+
+    def __init__(self, groups: Iterable[Group]) -> None:
+        self._groups = {group.id: group for group in groups}
+
+    def ids(self) -> list[str]:
+        return list(self._groups)
+
+    def group(self, name: str) -> Group:
+        return self._groups[name]
+
+    def first(self, count: int) -> InMemory:
+        return InMemory(list(self._groups.values())[:count])
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +79,11 @@ def answers(float_model: Model, tasks: list[Task], tmp_path_factory: Any) -> lis
     return list(read_answers(path))
 
 
+@pytest.fixture(scope="module")
+def groups(float_model: Model, answers: list[Answer]) -> InMemory:
+    return InMemory(observe(float_model, answers, TAPS))
+
+
 def test_the_unrolled_pass_is_what_drafting_computes(byte_model: Model) -> None:
     """At every place and depth: true features up to a place, then the head's own states."""
     torch.manual_seed(3)
@@ -72,7 +96,7 @@ def test_the_unrolled_pass_is_what_drafting_computes(byte_model: Model) -> None:
     with torch.no_grad():
         states = byte_model.model(ids[None], output_hidden_states=True).hidden_states
         features = torch.cat([states[tap][0, :count] for tap in head.taps], dim=-1)
-        found = unroll(head, features, head.embed(ids[1:]), low, depths)
+        found = unroll(head, features, Places.of_chain(ids, low), depths)
         for place in range(low, count):
             for depth in range(depths):
                 first = place - depth  # the last place that the target has read
@@ -118,21 +142,22 @@ def test_held_out_functions_are_in_no_training_task() -> None:
 
 
 def test_the_vocabulary_holds_what_answers_use(float_model: Model, answers: list[Answer]) -> None:
-    ids = choose_vocabulary(answers, float_model, 150)
+    outputs = [answer.output for answer in answers]
+    ids = choose_vocabulary(outputs, float_model, 150)
     assert ids == sorted(set(ids)) and len(ids) == 150
     assert set(float_model.vocab.eos_ids) <= set(ids)
     used = {token for answer in answers for token in answer.output}
-    assert used <= set(choose_vocabulary(answers, float_model, 200))
+    assert used <= set(choose_vocabulary(outputs, float_model, 200))
 
 
 def test_the_loss_falls_and_acceptance_rises(
-    float_model: Model, answers: list[Answer], tmp_path: Path
+    float_model: Model, answers: list[Answer], groups: InMemory, tmp_path: Path
 ) -> None:
-    trainer = Trainer(float_model, answers, RECIPE, tmp_path, answers[:6])
-    before = trainer.evaluate(answers)
+    trainer = Trainer(float_model, groups, RECIPE, tmp_path, groups.first(6))
+    before = trainer.evaluate(groups)
     target = [weight.clone() for weight in float_model.model.parameters()]
     trainer.run(every=20)
-    after = trainer.evaluate(answers)
+    after = trainer.evaluate(groups)
     assert after.loss < 0.6 * before.loss
     assert all(b > a for a, b in zip(before.acceptance, after.acceptance, strict=True))
     assert all(map(torch.equal, target, float_model.model.parameters()))
@@ -141,7 +166,7 @@ def test_the_loss_falls_and_acceptance_rises(
     assert xml.dom.minidom.parseString(picture).documentElement.tagName == "svg"
     # and it drafts: more of its tokens are kept than of the untrained head's
     kept = []
-    for head in (Trainer(float_model, answers, RECIPE, tmp_path / "new").head, trainer.head):
+    for head in (Trainer(float_model, groups, RECIPE, tmp_path / "new").head, trainer.head):
         stats = [
             decode(
                 float_model,
@@ -164,16 +189,16 @@ def _constraint(model: Model) -> Any:
 
 
 def test_a_resumed_run_equals_one_that_went_through(
-    float_model: Model, answers: list[Answer], tmp_path: Path
+    float_model: Model, groups: InMemory, tmp_path: Path
 ) -> None:
-    through = Trainer(float_model, answers, RECIPE, tmp_path / "one")
+    through = Trainer(float_model, groups, RECIPE, tmp_path / "one")
     for _ in range(6):
         through._one_step()
-    stopped = Trainer(float_model, answers, RECIPE, tmp_path / "two")
+    stopped = Trainer(float_model, groups, RECIPE, tmp_path / "two")
     for _ in range(3):
         stopped._one_step()
     stopped.save()
-    resumed = Trainer(float_model, answers, RECIPE, tmp_path / "two")
+    resumed = Trainer(float_model, groups, RECIPE, tmp_path / "two")
     assert resumed.step == 3
     for _ in range(3):
         resumed._one_step()
@@ -182,13 +207,13 @@ def test_a_resumed_run_equals_one_that_went_through(
 
 
 def test_what_cannot_be_gone_on_with_is_named(
-    float_model: Model, answers: list[Answer], tmp_path: Path
+    float_model: Model, groups: InMemory, tmp_path: Path
 ) -> None:
     with pytest.raises(PromptError, match="collect"):
-        Trainer(float_model, [], RECIPE, tmp_path)
+        Trainer(float_model, InMemory([]), RECIPE, tmp_path)
     (tmp_path / "checkpoint.pt").write_bytes(b"cut")
     with pytest.raises(ModelError, match="start anew"):
-        Trainer(float_model, answers, RECIPE, tmp_path)
+        Trainer(float_model, groups, RECIPE, tmp_path)
 
 
 def test_curves_of_no_points_are_a_picture_too() -> None:

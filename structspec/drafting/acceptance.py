@@ -1,0 +1,153 @@
+"""How much of the target's law a head covers: α = Σ min(p, q), place by place, depth by depth.
+
+Owns `Laws`, what the target and the grammar say of a group's answers, and `measure`. α at depth d
+is the chance that token d of a draft is accepted where the d - 1 tokens before it were: the head
+has read its own states since. p is the target's law over its *whole* vocabulary; what the head
+cannot draft counts against it.
+
+Invariants
+- "masked" restricts p and q to the legal tokens and renormalises both, as decoding does at
+  temperature 1; "raw" restricts neither;
+- a place with one legal token has a masked α of 1 if the head can draft that token (decoding does
+  not even ask it); `free` says which places have more.
+
+Cost: the target's output matrix once per place.
+
+Sibling: `training` minimises 1 - α and the divergence; `structspec.bench.draft_head` writes the
+figures.
+
+Example::
+
+    laws = Laws.of(group, model)
+    alpha = measure(head, model, group, laws, depths=4)
+    alpha.masked[0].mean()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structspec.drafting.heads import EagleHead
+from structspec.drafting.states import Group
+from structspec.drafting.unrolled import Places, unroll
+from structspec.models import Model
+
+__all__ = ["Alpha", "Laws", "measure"]
+
+
+@dataclass(frozen=True)
+class Laws:
+    """The legal tokens behind each output of each answer of a group.
+
+    `rows` packed masks uint32 [N, W], equal ones once; `index` [Σ len(outputs)]: which of them.
+    """
+
+    rows: np.ndarray
+    index: np.ndarray
+
+    @classmethod
+    def of(cls, group: Group, model: Model) -> Laws:
+        """Walk the group's answers through its grammar."""
+        from structspec.api import compiled
+
+        constraint = compiled(group.schema, {}).bind(model.vocab)
+        known: dict[bytes, int] = {}
+        rows, index = [], []
+        for output in group.outputs:
+            state = constraint.start
+            for token in output:
+                state = constraint.advance(state, token)
+                row = constraint.mask(state)
+                key = row.tobytes()
+                if key not in known:
+                    known[key] = len(rows)
+                    rows.append(row.copy())
+                index.append(known[key])
+        width = (model.vocab.size + 31) // 32
+        packed = np.array(rows, dtype=np.uint32) if rows else np.zeros((0, width), np.uint32)
+        return cls(packed, np.array(index, dtype=np.int64))
+
+    def over(self, ids: np.ndarray) -> np.ndarray:
+        """Which of some ids each row of `rows` allows, bool [N, len(ids)]."""
+        word = np.minimum(ids >> 5, self.rows.shape[1] - 1)
+        bits = (self.rows[:, word] >> (ids & 31).astype(np.uint32)) & 1
+        return (bits == 1) & (ids >> 5 < self.rows.shape[1])
+
+    def free(self) -> np.ndarray:
+        """Which rows allow more than one token, bool [N]."""
+        bits = np.unpackbits(self.rows.view(np.uint8), axis=1)
+        many: np.ndarray = bits.sum(axis=1) > 1
+        return many
+
+
+@dataclass(frozen=True)
+class Alpha:
+    """α of some places; lists have one float array for each depth, places in the answers' order.
+
+    `free`: places with more than one legal token. Deeper depths have fewer places.
+    """
+
+    masked: list[np.ndarray] = field(default_factory=list)
+    raw: list[np.ndarray] = field(default_factory=list)
+    free: list[np.ndarray] = field(default_factory=list)
+
+
+@torch.no_grad()
+def measure(
+    head: EagleHead,
+    model: Model,
+    group: Group,
+    laws: Laws | None = None,
+    *,
+    depths: int = 4,
+    raw: bool = True,
+) -> Alpha:
+    """α of every place of a group's answers; see the module."""
+    laws = laws or Laws.of(group, model)
+    device, ids = head.fc.weight.device, head.draft_ids
+    places, states, final = inputs(head, group, range(len(group.outputs)))
+    guesses = unroll(head, states, places, depths)
+    truth = torch.nn.functional.linear(
+        final, model.model.get_output_embeddings().weight.detach().to(final.dtype)
+    ).float()
+    everything = np.arange(truth.shape[1])
+    index = torch.from_numpy(laws.index).to(device)
+    legal = torch.from_numpy(laws.over(everything)).to(device)[index]
+    free = laws.free()[laws.index]
+    masked_p = truth.masked_fill(~legal, -torch.inf).softmax(-1)[:, ids]
+    raw_p = truth.softmax(-1)[:, ids]
+    known = legal[:, ids]
+    before = places.depth_of()
+    found = Alpha()
+    for d, guess in enumerate(guesses):
+        there = before >= d
+        logits = head.logits(guess[there])
+        # where the head can draft no legal token, its draft ends: nothing is covered
+        masked_q = logits.masked_fill(~known[there], -torch.inf).softmax(-1).nan_to_num(0.0)
+        found.masked.append(_shared(masked_p[there], masked_q))
+        if raw:
+            found.raw.append(_shared(raw_p[there], logits.softmax(-1)))
+        found.free.append(free[there.cpu().numpy()])
+    return found
+
+
+def inputs(head: EagleHead, group: Group, chosen: Sequence[int]) -> tuple[Places, Tensor, Tensor]:
+    """Places of some answers, the states that they read, and the final states of their outputs."""
+    places, rows = Places.of_group(group, chosen)
+    weight = head.fc.weight
+    taps = len(head.taps)
+    read = torch.from_numpy(group.states[rows, :taps]).to(weight.device, weight.dtype)
+    starts = np.cumsum([len(group.prompt), *(len(output) for output in group.outputs)])
+    behind = [i for k in chosen for i in range(starts[k], starts[k] + len(group.outputs[k]))]
+    final = torch.from_numpy(group.states[behind, taps]).to(weight.device, weight.dtype)
+    return places.to(weight.device), read.flatten(1), final
+
+
+def _shared(p: Tensor, q: Tensor) -> np.ndarray:
+    out: np.ndarray = torch.minimum(p, q).sum(-1).cpu().numpy()
+    return out
