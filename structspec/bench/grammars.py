@@ -158,7 +158,9 @@ def summarise(runs: Sequence[EngineRun], jobs: Sequence[Mapping[str, Any]]) -> d
                 "first_mask_ms": statistics.median(answer["first"]) / 1e6
                 if answer.get("first")
                 else None,
-                "mask_us": percentiles(t for i in sorted(common) for t in mask_times(answer, i)),
+                "mask_us": percentiles(
+                    t for i in common & walked[run.engine] for t in mask_times(answer, i)
+                ),
                 "grown_mib": round(answer.get("grown", 0) / 2**20, 1),
                 "not_walked": sorted(
                     {t["verdict"] for t in answer.get("texts", ()) if t["verdict"] != "accepted"}
