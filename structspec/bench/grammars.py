@@ -137,7 +137,7 @@ def grammar_jobs(vocab: Vocabulary, texts: int) -> list[dict[str, Any]]:
 
 
 def summarise(runs: Sequence[EngineRun], jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Per grammar and engine: times over the texts that all engines walk."""
+    """Per grammar and engine: times over the texts that all engines walk that walk any."""
     figures: dict[str, Any] = {}
     for job in jobs:
         answers = {run.engine: run.answers.get(job["id"], {}) for run in runs}
@@ -145,7 +145,8 @@ def summarise(runs: Sequence[EngineRun], jobs: Sequence[Mapping[str, Any]]) -> d
             engine: {i for i, t in enumerate(a.get("texts", ())) if t["verdict"] == "accepted"}
             for engine, a in answers.items()
         }
-        common = set.intersection(*walked.values())
+        # an engine that cannot do the grammar at all does not hide what the others do
+        common = set.intersection(*([w for w in walked.values() if w] or [set()]))
         engines: dict[str, Any] = {}
         for run in runs:
             answer = answers[run.engine]
@@ -157,7 +158,9 @@ def summarise(runs: Sequence[EngineRun], jobs: Sequence[Mapping[str, Any]]) -> d
                 "first_mask_ms": statistics.median(answer["first"]) / 1e6
                 if answer.get("first")
                 else None,
-                "mask_us": percentiles(t for i in sorted(common) for t in mask_times(answer, i)),
+                "mask_us": percentiles(
+                    t for i in common & walked[run.engine] for t in mask_times(answer, i)
+                ),
                 "grown_mib": round(answer.get("grown", 0) / 2**20, 1),
                 "not_walked": sorted(
                     {t["verdict"] for t in answer.get("texts", ()) if t["verdict"] != "accepted"}
@@ -223,9 +226,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, default=Path("docs/results/grammars.json"))
     parser.add_argument("--no-docs", action="store_true", help="only print")
     options = parser.parse_args(arguments)
+    default = ",".join(VOCABULARIES)
+    chosen = "" if options.vocabularies == default else f" --vocabularies {options.vocabularies}"
     report: dict[str, Any] = {
         "command": "python -m structspec.bench.grammars "
-        f"--texts {options.texts} --repeats {options.repeats}",
+        f"--texts {options.texts} --repeats {options.repeats}{chosen}",
         "machine": describe_machine(),
         "vocabularies": {},
     }
