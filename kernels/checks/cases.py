@@ -103,6 +103,7 @@ def verify_case(
 
     spread: how far the draft's logits are from the target's (0: the same). one_hot: every second
     place of all drafts is deterministic. mapped: rows are shared by equal prefixes and shuffled.
+    huge: some rows have one huge logit, and a third of the legal ones are -inf.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -131,9 +132,12 @@ def verify_case(
                 legal[:] = False
             legal[int(torch.randint(vocab, (1,), generator=generator))] = True
             base = noise(vocab) * 2
-            if huge and kind != 1:
-                base[int(legal.nonzero()[0])] = 6e4 if dtype == torch.float16 else 1e30
-                base[1] = -torch.inf if not legal[1] or legal.sum() > 2 else base[1]
+            if huge:
+                allowed = legal.nonzero()[:, 0]
+                if kind % 2 == 0:
+                    base[allowed[0]] = 6e4 if dtype == torch.float16 else 1e30
+                if len(allowed) > 2:
+                    base[allowed[1::3]] = -torch.inf
             legal_rows.append(legal)
             p_rows.append(base.to(dtype))
             q_rows.append((base + spread * noise(vocab)).to(dtype))

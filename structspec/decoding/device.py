@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ from structspec.kernels.layered_verify import layered_verify
 from structspec.kernels.logit_rows import LogitRows, check_status
 from structspec.kernels.masked_softmax_stats import masked_softmax_stats
 from structspec.kernels.row_edges import row_edges
+from structspec.kernels.verdict import Verdict
 
 if TYPE_CHECKING:
     from structspec.decoding.judge import Work
@@ -76,13 +77,14 @@ def decide_by_kernels(works: Sequence[Work], backend: str) -> None:
     q = plan.draft_law(device)
     draft = None if q is None else LogitRows(q.log().float() if backend == "triton" else q.log())
     uniforms = torch.from_numpy(plan.uniforms(several)).to(device)
-    more = {
+    more: dict[str, Any] = {
         "target_rows": target_rows if several else target_rows[:, 0].contiguous(),
         "draft_rows": None if draft is None else draft_rows if several else draft_rows[:, 0],
         "uniforms": uniforms,
         "eos_ids": ends if len(ends) else None,
         "backend": backend,
     }
+    verdict: Verdict
     if several:
         verdict = layered_verify(rows, draft, tokens, lengths, **more)
     else:

@@ -182,8 +182,9 @@ def judge(works: Sequence[Work]) -> None:
         decided = [work for work in works if work.verifier in DECIDED]
         kernels = _group(decided, lambda work: (DECIDED[work.verifier], work.progress.ends))
         _apart(kernels, lambda group: decide_by_kernels(group, backend))
-        works = [work for work in works if work.verifier not in DECIDED]
-        _apart([works] if works else [], lambda group: laws_by_kernels(group, backend))
+        others = [work for work in works if work.verifier not in DECIDED]
+        _apart([others] if others else [], lambda group: laws_by_kernels(group, backend))
+        works = others
     sound = [work for work in works if work.error is None]
     _apart(_group(sound, lambda work: (work.verifier, work.progress.ends)), _decide)
 
