@@ -33,6 +33,7 @@ Example::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -207,6 +208,9 @@ class Distinct:
     def _search(self, config: int, history: History) -> int:
         seen: set[tuple[int, History | None]] = {(config, history)}
         level: list[tuple[int, History]] = [(config, history)]
+        # Spellings of one value are without end (0.0, 0.00, ...). What is added gives all of them
+        # the same value or each another, so one more than there are earlier items is enough.
+        spellings: Counter[tuple[int, bytes]] = Counter()
         length = 0
         while level:
             length += 1
@@ -218,6 +222,11 @@ class Distinct:
                     if after == DEAD or (after, text) in seen:
                         continue
                     seen.add((after, text))
+                    if text is not None and text.phase == NUMBER:
+                        value = (after, _number(text.text))
+                        spellings[value] += 1
+                        if spellings[value] > len(history.used) + 1:
+                            continue
                     if text is None or self._settled(after, text):
                         best = min(best, self.automaton.cost(after))
                     else:

@@ -163,6 +163,19 @@ def test_numbers_stay_open_while_they_can_still_differ() -> None:
     assert constraint.distance(state) == 2  # "2]", say
 
 
+def test_a_number_that_can_only_become_an_earlier_one_is_not_begun() -> None:
+    schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+    constraint = structspec.compile(schema, whitespace="compact").bind(
+        Vocabulary([*(bytes((b,)) for b in b"[],0123456789.eE+-"), None], eos_ids=[18])
+    )
+    state = constraint.advance_bytes(constraint.start, b"[0,0")
+    assert state is None  # 0, 0.0, 0e1: an integer that begins with 0 stays 0
+    state = constraint.advance_bytes(constraint.start, b"[0,1,1")
+    assert state is not None
+    assert constraint.advance_bytes(state, b".0") is None
+    assert constraint.advance_bytes(state, b"2") is not None
+
+
 _SPELLED = st.one_of(
     st.sampled_from(
         ["1", "1.0", "1e0", "10e-1", "0", "-0", "0.0", "0e5", "1e2", "100", "1.5", "15e-1", "-1",
