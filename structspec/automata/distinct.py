@@ -33,6 +33,7 @@ Example::
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -148,7 +149,9 @@ class Distinct:
     def step(self, config: int, history: History | None, byte: int) -> tuple[int, History | None]:
         """The state after one byte."""
         automaton, byte_class = self.automaton, self._class_of[byte]
-        following, finished, before = None, None, False
+        following: History | None = None
+        finished: bytes | None = None
+        before = False
         if history is not None:
             following, finished, before = _after(history, byte)
             if finished is not None and finished in history.used:
@@ -205,6 +208,9 @@ class Distinct:
     def _search(self, config: int, history: History) -> int:
         seen: set[tuple[int, History | None]] = {(config, history)}
         level: list[tuple[int, History]] = [(config, history)]
+        # Spellings of one value are without end (0.0, 0.00, ...). What is added gives all of them
+        # the same value or each another, so one more than there are earlier items is enough.
+        spellings: Counter[tuple[int, bytes]] = Counter()
         length = 0
         while level:
             length += 1
@@ -212,14 +218,19 @@ class Distinct:
             following: list[tuple[int, History]] = []
             for here, written in level:
                 for byte in self._ways(here, written):
-                    state = self.step(here, written, byte)
-                    if state[0] == DEAD or state in seen:
+                    after, text = self.step(here, written, byte)
+                    if after == DEAD or (after, text) in seen:
                         continue
-                    seen.add(state)
-                    if state[1] is None or self._settled(state[0], state[1]):
-                        best = min(best, self.automaton.cost(state[0]))
+                    seen.add((after, text))
+                    if text is not None and text.phase == NUMBER:
+                        value = (after, _number(text.text))
+                        spellings[value] += 1
+                        if spellings[value] > len(history.used) + 1:
+                            continue
+                    if text is None or self._settled(after, text):
+                        best = min(best, self.automaton.cost(after))
                     else:
-                        following.append((state[0], state[1]))
+                        following.append((after, text))
                 if len(seen) > _MOST_NODES:
                     raise BudgetExceeded("states", _MOST_NODES, len(seen))
             if best < UNREACHABLE:

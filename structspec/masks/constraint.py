@@ -132,7 +132,7 @@ class Constraint:
             raise StructspecError(
                 "this cache belongs to another constraint; make one with new_cache()"
             )
-        twin = object.__new__(Constraint)
+        twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         twin._cache = cache
         return twin

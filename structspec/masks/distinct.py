@@ -39,6 +39,7 @@ from structspec.limits import Limits
 from structspec.masks.cache import END, Cache, Row
 from structspec.masks.constraint import Constraint
 from structspec.masks.fill import REJECTED
+from structspec.masks.tables import VocabularyTables
 from structspec.vocab import Vocabulary
 
 __all__ = ["DistinctConstraint"]
@@ -62,10 +63,7 @@ class DistinctConstraint(Constraint):
         assume_all_bytes: bool = False,
         saved: bytes | None = None,
     ) -> None:
-        super().__init__(
-            network, vocab, limits, cache=cache, assume_all_bytes=assume_all_bytes, saved=saved
-        )
-        if not self._covered:
+        if not (assume_all_bytes or VocabularyTables.of(vocab).covered):
             raise UnsupportedFeature(
                 "uniqueItems",
                 "",
@@ -73,6 +71,9 @@ class DistinctConstraint(Constraint):
                 "with bytes that are no token of their own; use another tokenizer, or list the "
                 "items with 'enum'",
             )
+        super().__init__(
+            network, vocab, limits, cache=cache, assume_all_bytes=assume_all_bytes, saved=saved
+        )
         texts = [text or b"" for text in vocab.tokens]
         self._by_text: dict[bytes, list[int]] = {}
         for token, text in enumerate(texts):
