@@ -39,6 +39,10 @@ def branches(number: int, branch: Callable[[int], Any], word: str = "oneOf") -> 
 COMPILED: dict[str, tuple[Callable[[], Any], float]] = {
     "50,000 properties": (lambda: properties(50_000), 8),
     "maxLength 1,000,000": (lambda: {"type": "string", "maxLength": 1_000_000}, 1),
+    "maxLength beside two loops": (
+        lambda: {"type": "string", "maxLength": 1_000_000, "pattern": "a.*b"},
+        1,
+    ),
     "maxLength beside a loop": (lambda: {"maxLength": 1_000_000, "pattern": "^(abc)*$"}, 1),
     "nested repeats that fit": (lambda: {"pattern": "^((a|b)*c){50}(a|b)*c.{40}$"}, 2),
     "1,000 tagged branches": (
@@ -89,17 +93,25 @@ COMPILED: dict[str, tuple[Callable[[], Any], float]] = {
 }
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "a pattern of both loops and 1,000,000": (
-        lambda: {"properties": {"s": {"type": "string", "maxLength": 10**6, "pattern": "a.*b"}}},
+    "a pattern of both loops and at least 1,000,000": (
+        lambda: {"properties": {"s": {"type": "string", "minLength": 10**6, "pattern": "a.*b"}}},
         r"'/properties/s', 'pattern': the budget for states is 50,000",
     ),
     "nested repeats": (
         lambda: {"pattern": "((((a{1,100}){1,100}){1,100}){1,100}){1,100}"},
-        r"'pattern' .*budget for states",
+        r"'pattern': the budget for states",
     ),
     "a pattern whose automaton explodes": (
         lambda: {"pattern": "(a|b)*a(a|b){30}"},
-        r"'pattern' .*budget for states",
+        r"'pattern': the budget for states",
+    ),
+    "twenty letters in any order": (
+        lambda: {"pattern": "^" + "".join(f"(?=.*{chr(97 + i)})" for i in range(20))},
+        r"'pattern': the budget for (steps|states)",
+    ),
+    "optional letters before as many": (
+        lambda: {"pattern": "(a?){5000}a{5000}"},
+        r"'pattern': the budget for steps",
     ),
     "1,000 overlapping objects": (
         lambda: branches(1_000, lambda i: {"type": "object", "properties": {f"a{i}": False}}),

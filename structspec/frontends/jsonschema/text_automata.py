@@ -204,7 +204,7 @@ def _bounded(dfa: CharDfa, lengths: Intervals, spelling: Spelling) -> tuple[int,
         if shortest > longest or shortest >= high:
             continue
         lowering = _Lowering(part, LENGTHS, spelling)
-        fits = longest < high
+        fits = high == math.inf or longest < high
         options.append(lowering.node() if fits else lowering.bounded(int(high) - 1))
         size += lowering.size
     return size, ir.choice(options)
