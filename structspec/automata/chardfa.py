@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from structspec.automata.chardfa_alphabet import (
@@ -196,6 +196,11 @@ class CharDfa:
                 pairs.append((first, second))
                 table.classes.append(ranges)
         mine, theirs = self._maps, other._maps
+        # States mostly have few of the classes: what is not needed is not even looked at.
+        labels: Sequence[int] = range(len(pairs))
+        of_first: dict[int, list[int]] = {}
+        for label, (first, _) in enumerate(pairs):
+            of_first.setdefault(first, []).append(label)
         order = [(0, 0)]
         index = {(0, 0): 0}
         for left, right in order:
@@ -210,7 +215,10 @@ class CharDfa:
             row: dict[int, int] = {}
             table.rows.append(row)
             from_left, from_right = mine[left], theirs[right]
-            for label, (first, second) in enumerate(pairs):
+            if needs_left:
+                labels = [label for part in from_left for label in of_first.get(part, ())]
+            for label in labels:
+                first, second = pairs[label]
                 a = from_left.get(first, _DEAD)
                 b = from_right.get(second, _DEAD)
                 if (a < 0 and (needs_left or b < 0)) or (needs_right and b < 0):

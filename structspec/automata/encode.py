@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +96,7 @@ def encode(grammar: ir.GrammarIR) -> Program:
 class _Encoder:
     def __init__(self, grammar: ir.GrammarIR) -> None:
         self._rules = grammar.rules
-        self._order: list[ir.Node] = [ir.Rule(grammar.start)]
+        self._order: list[Any] = [ir.Rule(grammar.start)]  # nodes; `Any`: asked by their class
         # id of a node, name of a rule, or (item, bounds) of a repeat
         self._numbers: dict[object, int] = {grammar.start: 0}
         self._masks: dict[int, int] = {}
@@ -188,7 +189,7 @@ class _Encoder:
             _ints(self._suffix_next), _mask_words(list(self._masks)), lists, tuple(specials),
         )  # fmt: skip
 
-    def _number(self, node: ir.Node) -> int:
+    def _number(self, node: Any) -> int:
         key: object = id(node)
         cls = type(node)
         if cls is ir.Rule:

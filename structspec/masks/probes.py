@@ -71,9 +71,7 @@ def _write(plan, class_of, enabled, out):  # type: ignore[no-untyped-def]
         for k in range(1, plan[g, 1] + 1):
             n += 1
             place = n - 1
-            n, found = _classes(
-                class_of, enabled, plan[g, 2 + 2 * k], plan[g, 3 + 2 * k], out, n
-            )
+            n, found = _classes(class_of, enabled, plan[g, 2 + 2 * k], plan[g, 3 + 2 * k], out, n)
             out[place] = found
             complete = complete and found > 0
         if complete:

@@ -270,7 +270,8 @@ def load(schema: Any, options: SchemaOptions) -> Document:
         resources.append((uri, specification.create_resource(contents)))
     resource = specification_of(draft).create_resource(root)
     try:
-        resolver = REGISTRY.with_resources(resources).resolver_with_root(resource)
+        registry = REGISTRY.with_resources(resources) if resources else REGISTRY
+        resolver = registry.resolver_with_root(resource)
     except (TypeError, AttributeError, ValueError) as error:
         raise SchemaError(f"the identifiers of the schema cannot be read: {error}") from error
     return Document(root, draft, resolver, resource.id() or "")

@@ -73,6 +73,7 @@ class Normaliser:
         self.options = options
         self._forms: dict[int, Form] = {}
         self._goals: dict[Goal, Form] = {TRUE: ANYTHING, FALSE: NOTHING}
+        self._applying: dict[int, list[tuple[str, list[Goal]]]] = {}
         self._active: set[int] = set()
         self._emptiness: dict[tuple[Goal, int], bool] = {}
         self._probing = 0
@@ -146,7 +147,14 @@ class Normaliser:
         for _, goals in self._combinators(place):
             yield from goals
 
-    def _combinators(self, place: Place) -> Iterator[tuple[str, list[Goal]]]:
+    def _combinators(self, place: Place) -> list[tuple[str, list[Goal]]]:
+        """The combinators of a schema and the goals that each applies; read once."""
+        found = self._applying.get(place.number)
+        if found is None:
+            found = self._applying[place.number] = list(self._read_combinators(place))
+        return found
+
+    def _read_combinators(self, place: Place) -> Iterator[tuple[str, list[Goal]]]:
         schema, draft, atlas = place.schema, place.draft, self.atlas
         if "$ref" in schema:
             yield "$ref", [atlas.reference_goal(place, "$ref")]
