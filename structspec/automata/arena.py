@@ -1,11 +1,11 @@
 """Blocks of zeroed memory that are used again: what grows with a text must not wait for pages.
 
-The tables of a cache grow while masks are made. Memory fresh from the operating system costs a page
-fault per 4 KiB at first use (more than a step of the automaton), or one for a whole huge page, which
-takes milliseconds in a virtual machine; and growing by copying touches everything again. So large
-tables are *reserved*: far more addresses than most grammars need, which cost nothing until they
-are used, and blocks come back when their last array is gone, are zeroed where they were written, and
-serve the next cache.
+The tables of a cache grow while masks are made. Memory fresh from the operating system costs a
+page fault per 4 KiB at first use (more than a step of the automaton), or one for a whole huge page,
+which takes milliseconds in a virtual machine; and growing by copying touches everything again. So
+large tables are *reserved*: far more addresses than most grammars need, which cost nothing until
+they are used, and blocks come back when their last array is gone, are zeroed where they were
+written, and serve the next cache.
 
 Invariants: no block serves two leases at once; what `lease` returns is zero (unless `clean` is
 False); no more than `KEPT` bytes of written memory wait for their next use. Cost: a lease is a list
