@@ -42,8 +42,8 @@ from structspec.limits import Limits
 if TYPE_CHECKING:
     from structspec.api import Result, generate, stream
     from structspec.constraint_cache import ConstraintCache
-    from structspec.decoding.warp import Sampling
     from structspec.decorators import structured
+    from structspec.forward.warp import Sampling
     from structspec.grammar import Grammar, compile
     from structspec.masks.constraint import Constraint
     from structspec.models import Model, load
@@ -103,7 +103,7 @@ _HOMES = {
     "Model": "structspec.models",
     "Report": "structspec.report",
     "Result": "structspec.api",
-    "Sampling": "structspec.decoding.warp",
+    "Sampling": "structspec.forward.warp",
     "ToolCall": "structspec.tools",
     "ToolSet": "structspec.tools",
     "Vocabulary": "structspec.vocab",

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from structspec.decoding.output import Output, Stats
     from structspec.decoding.progress import Job
     from structspec.decoding.streaming import Stream
-    from structspec.decoding.warp import Sampling
     from structspec.drafting import DraftSource
+    from structspec.forward.warp import Sampling
     from structspec.models import Model
 
 __all__ = ["Result", "generate", "stream"]
@@ -296,7 +296,7 @@ def _settings(
     top_p: float | None,
     min_p: float | None,
 ) -> Sampling:
-    from structspec.decoding.warp import Sampling
+    from structspec.forward.warp import Sampling
 
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}

@@ -22,8 +22,8 @@ def judge_decoding(backend: str, device: torch.device) -> list[str]:
     """Texts and drafts of a tiny random model on `device` against the torch kernels on the host."""
     from structspec.decoding.loop import decode_many
     from structspec.decoding.progress import Job
-    from structspec.decoding.warp import Sampling
     from structspec.drafting import ModelDraft
+    from structspec.forward.warp import Sampling
 
     here, there, constraint = _models(device)
     complaints = []
@@ -53,8 +53,8 @@ def judge_decoding(backend: str, device: torch.device) -> list[str]:
 
 def _drafts(here: Any, there: Any, constraint: Any, backend: str) -> list[str]:
     """Drafts drawn on the device, eager the first time and from the graph the second."""
-    from structspec.decoding.warp import Sampling
     from structspec.drafting import ModelDraft, Request
+    from structspec.forward.warp import Sampling
     from structspec.verification.randomness import Randomness
 
     found, captured = [], 0

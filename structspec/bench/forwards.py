@@ -41,7 +41,7 @@ def measure(
     """One row per number of tokens."""
     import torch
 
-    from structspec.decoding.rows import Call, TargetRows
+    from structspec.forward.rows import Call, TargetRows
     from structspec.packed import PackedLinear
 
     rows = TargetRows(model)

@@ -1,8 +1,8 @@
-"""Decoding: prompts, the target with its cache, sampling laws and the loop that joins them.
+"""Decoding: prompts and the loop that joins drafts, forwards and verification.
 
-`loop` decodes one request, `target` owns the key/value cache, `warp` the laws, `prompt` and
-`healing` what goes in, `output` what comes out. Importing this package imports no torch; the
-names below do when touched.
+`loop` decodes requests, `prompt` and `healing` are what goes in, `output` what comes out; caches
+and laws are in `structspec.forward`. Importing this package imports no torch; the names below do
+when touched.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _HOMES = {
     "Output": "output",
     "PrefixedConstraint": "healing",
     "Prompt": "prompt",
-    "Sampling": "warp",
+    "Sampling": "structspec.forward.warp",
     "Stats": "output",
-    "Target": "target",
+    "Target": "structspec.forward.target",
     "Job": "progress",
     "Loop": "loop",
     "decode": "loop",
@@ -53,4 +53,5 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    module = home if "." in home else f"{__name__}.{home}"
+    return getattr(import_module(module), name)

@@ -32,8 +32,8 @@ from torch import Tensor
 from structspec.decoding.loop import decode_many
 from structspec.decoding.output import Output
 from structspec.decoding.progress import Job, row_seed
-from structspec.decoding.warp import Sampling
 from structspec.errors import BatchError, SchemaError, UnsupportedFeature, VocabularyError
+from structspec.forward.warp import Sampling
 from structspec.models import Model
 from structspec.vocab import Vocabulary
 

@@ -41,8 +41,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from structspec.decoding.warp import Sampling, processed
 from structspec.errors import StructspecError
+from structspec.forward.warp import Sampling, processed
 from structspec.kernels.block_verify import block_verify
 from structspec.kernels.launch import next_power
 from structspec.kernels.layered_verify import layered_verify

@@ -51,11 +51,11 @@ import torch
 from structspec.decoding.judge import Work, judge, verifier_name
 from structspec.decoding.output import Output
 from structspec.decoding.progress import Job, OnToken, Progress
-from structspec.decoding.rows import Call, TargetRows
-from structspec.decoding.warp import Sampling
 from structspec.drafting import Draft, Drafter, DraftSource, Request, draft_source
 from structspec.drafting.draft import Mask, single_token
 from structspec.errors import DraftError, StructspecError
+from structspec.forward.rows import Call, TargetRows
+from structspec.forward.warp import Sampling
 from structspec.kernels.backend import loop_backend
 from structspec.kernels.unpack_masks import unpack_masks
 from structspec.models import Model

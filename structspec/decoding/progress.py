@@ -34,9 +34,9 @@ from typing import Any
 import numpy as np
 
 from structspec.decoding.output import FinishReason, Output, Stats
-from structspec.decoding.warp import Sampling
 from structspec.drafting.draft import Mask, single_token
 from structspec.errors import ModelError, PromptError, TokenBudgetError, VocabularyError
+from structspec.forward.warp import Sampling
 from structspec.models import Model
 from structspec.verification.randomness import Randomness
 

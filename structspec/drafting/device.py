@@ -40,13 +40,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structspec.decoding.rows import TargetRows
-from structspec.decoding.slots import fits
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Draft, DraftBuilder, Request
 from structspec.drafting.loop_cache import LoopCache
 from structspec.drafting.model import ModelDraft, ModelDrafter, _Path
 from structspec.errors import BudgetExceeded, DraftError, KernelError
+from structspec.forward.rows import TargetRows
+from structspec.forward.slots import fits
 from structspec.kernels.automaton_walk.determinise import ConstraintWalk
 from structspec.kernels.automaton_walk.pool import MaskPool
 from structspec.kernels.backend import choose, loop_backend

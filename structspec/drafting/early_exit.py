@@ -29,11 +29,11 @@ from typing import Any
 
 import torch
 
-from structspec.decoding.rows import TargetRows
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Request
 from structspec.drafting.model import DraftSettings, ModelDraft, ModelDrafter
 from structspec.errors import DraftError
+from structspec.forward.rows import TargetRows
 from structspec.models import Model
 
 __all__ = ["EarlyExit", "shortened"]

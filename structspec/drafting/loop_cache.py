@@ -13,7 +13,7 @@ Only plain full attention fits (`slots.fits`), by "sdpa" or "eager" attention.
 
 Cost: K rows of `slots` keys and values; attention in a turn covers `visible` slots.
 
-Sibling: `decoding.slots.SlotCache` grows, and its rows differ in length.
+Sibling: `forward.slots.SlotCache` grows, and its rows differ in length.
 
 Example::
 

@@ -36,13 +36,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structspec.decoding.rows import Call, TargetRows
-from structspec.decoding.warp import History, Sampling, draft_law
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Draft, DraftBuilder, Request, single_token
 from structspec.drafting.forced import ForcedSpans
 from structspec.drafting.head import Head
 from structspec.errors import DraftError, ModelError
+from structspec.forward.rows import Call, TargetRows
+from structspec.forward.warp import History, Sampling, draft_law
 from structspec.models import Model
 from structspec.verification.randomness import Purpose, sample_inverse
 

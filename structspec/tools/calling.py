@@ -42,8 +42,8 @@ from structspec.vocab import Vocabulary
 
 if TYPE_CHECKING:
     from structspec.decoding.output import Output
-    from structspec.decoding.warp import Sampling
     from structspec.drafting import DraftSource
+    from structspec.forward.warp import Sampling
     from structspec.models import Model
 
 __all__ = ["Request", "call_tools", "prepare"]
@@ -195,7 +195,7 @@ def prepare(
 ) -> Request:
     """Everything before decoding; arguments and errors as for `call_tools`."""
     _require_torch()
-    from structspec.decoding.warp import Sampling
+    from structspec.forward.warp import Sampling
     from structspec.tools.prompt import detect_format, encode_tools, thinking_of
 
     offered = ToolSet.of(tools)

@@ -12,9 +12,9 @@ import transformers
 
 from structspec.decoding.loop import Loop, decode, decode_many
 from structspec.decoding.progress import Job
-from structspec.decoding.rows import Call, TargetRows
-from structspec.decoding.warp import Sampling
 from structspec.errors import DraftError, ModelError, PromptError, TokenBudgetError
+from structspec.forward.rows import Call, TargetRows
+from structspec.forward.warp import Sampling
 from structspec.models import Model
 from structspec.vocab import Vocabulary
 

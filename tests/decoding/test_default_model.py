@@ -10,7 +10,7 @@ import pytest
 import structspec
 from structspec.decoding.loop import decode
 from structspec.decoding.prompt import encode_prompt
-from structspec.decoding.warp import Sampling
+from structspec.forward.warp import Sampling
 
 pytestmark = pytest.mark.model
 

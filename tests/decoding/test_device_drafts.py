@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from structspec.decoding.loop import decode
-from structspec.decoding.warp import Sampling
 from structspec.drafting import ModelDraft, Request, device
 from structspec.drafting.device import DeviceDrafter
 from structspec.drafting.draft import is_set
 from structspec.drafting.loop_cache import LoopCache
 from structspec.drafting.model import ModelDrafter
 from structspec.errors import DraftError
+from structspec.forward.warp import Sampling
 from structspec.kernels.backend import ENVIRONMENT
 from structspec.kernels.checks.interpreter import patch_once
 from structspec.models import Model

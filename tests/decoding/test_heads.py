@@ -14,10 +14,10 @@ import torch
 
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
-from structspec.decoding.warp import Sampling
 from structspec.drafting import EagleDraft, EagleHead, MedusaDraft, MedusaHeads
 from structspec.drafting.heads import HeadCache
 from structspec.errors import DraftError
+from structspec.forward.warp import Sampling
 from structspec.models import Model
 from structspec.vocab import Vocabulary
 

@@ -17,9 +17,9 @@ import torch
 from structspec.decoding import device
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
-from structspec.decoding.warp import Sampling
 from structspec.drafting import LookupDraft, ModelDraft
 from structspec.errors import KernelError, ModelError
+from structspec.forward.warp import Sampling
 from structspec.kernels.backend import ENVIRONMENT, loop_backend
 from structspec.kernels.checks.interpreter import patch_once
 from structspec.models import Model

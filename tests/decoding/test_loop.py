@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from structspec.decoding.loop import decode
-from structspec.decoding.warp import Sampling
 from structspec.drafting import CombinedDraft, Draft, DraftBuilder, Request
 from structspec.errors import (
     DraftError,
@@ -21,6 +20,7 @@ from structspec.errors import (
     TokenBudgetError,
     VocabularyError,
 )
+from structspec.forward.warp import Sampling
 from structspec.models import Model
 from structspec.vocab import Vocabulary
 

@@ -18,7 +18,6 @@ import torch
 
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
-from structspec.decoding.warp import Sampling
 from structspec.drafting import (
     CombinedDraft,
     Draft,
@@ -29,6 +28,7 @@ from structspec.drafting import (
     Request,
 )
 from structspec.drafting import model as model_drafts
+from structspec.forward.warp import Sampling
 from structspec.models import Model
 from structspec.verification import Purpose, Verdict, oracle
 from structspec.verification import tree as tree_rule

@@ -14,14 +14,14 @@ import transformers
 
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
-from structspec.decoding.rows import TargetRows
-from structspec.decoding.warp import Sampling
 from structspec.drafting import EarlyExit, FirstOf, LookupDraft, ModelDraft, Request, draft_source
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import is_set
 from structspec.drafting.early_exit import shortened
 from structspec.drafting.head import Head
 from structspec.errors import DraftError
+from structspec.forward.rows import TargetRows
+from structspec.forward.warp import Sampling
 from structspec.models import Model
 from structspec.verification.randomness import Randomness
 from structspec.vocab import Vocabulary
@@ -189,7 +189,7 @@ def test_early_exit_leaves_the_targets_cache_alone(byte_model: Model, constraint
     rows = TargetRows(byte_model)
     row = rows.open()
     ids = byte_model.vocab.encode(b"and the")
-    from structspec.decoding.rows import Call
+    from structspec.forward.rows import Call
 
     rows.forward([Call(row, ids[:-1])])
     before = [layer.keys[row, :, : len(ids) - 1].clone() for layer in rows._cache.layers]  # type: ignore[union-attr]

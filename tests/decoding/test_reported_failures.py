@@ -11,10 +11,10 @@ import pytest
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.output import Output
 from structspec.decoding.progress import Job
-from structspec.decoding.warp import Sampling
 from structspec.drafting import Draft, Request
 from structspec.drafting.draft import DraftBuilder
 from structspec.errors import ModelError
+from structspec.forward.warp import Sampling
 from structspec.models import Model
 from structspec.vocab import Vocabulary
 

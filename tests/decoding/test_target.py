@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers
 
-from structspec.decoding.target import Target
 from structspec.errors import DraftError, PromptError
+from structspec.forward.target import Target
 from structspec.models import Model
 
 IDS = [0, 3, 1, 4, 2, 2, 0, 1, 3, 0, 4, 1]

@@ -1,6 +1,7 @@
 """The grammar of chess moves against python-chess, where that is installed.
 
-The package is under the GPL and no dependency of this one: `pip install structspec[test-parsers]` to run these.
+The package is under the GPL and no dependency of this one: `pip install structspec[test-parsers]`
+to run these.
 """
 
 from __future__ import annotations

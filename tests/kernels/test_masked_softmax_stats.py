@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from structspec.decoding.warp import Sampling, draft_law, target_law
+from structspec.forward.warp import Sampling, draft_law, target_law
 from structspec.kernels.checks.cases import pack, row_cases
 from structspec.kernels.logit_rows import LogitRows, Status
 from structspec.kernels.masked_softmax_stats import masked_softmax_stats

@@ -39,9 +39,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structspec.decoding.slots import SlotCache, fits
-from structspec.decoding.target import Target
 from structspec.errors import PromptError
+from structspec.forward.slots import SlotCache, fits
+from structspec.forward.target import Target
 from structspec.models import Model
 
 __all__ = ["Call", "TargetRows"]
