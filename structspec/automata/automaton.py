@@ -158,9 +158,9 @@ class Automaton:
         words = int(count[Count.BITS_WORDS])
         rows = max(64, 2 * (int(count[Count.BITS]) + 2))
         grown = self._enlarge(Slot.BITS, rows * words)
-        for slot, which, counter in _HASHES:
+        for slot, which, entries in _HASHES:
             size = memory.get(slot).size
-            if 4 * (int(count[counter]) + 2) > size:
+            if 4 * (int(count[entries]) + 2) > size:
                 memory.put(slot, np.zeros(4 * size, np.int32))
                 rehash(memory.header, which)
                 grown = True

@@ -81,8 +81,10 @@ class Head:
         elif mask is not None and loop_backend(states) == "triton":
             words = torch.from_numpy(np.array(mask).view(np.int32))[None].to(states.device)
             shared = torch.zeros(len(states), dtype=torch.int32, device=states.device)
-            weight, bias = self._layer.weight, self._layer.bias
-            found = gather_head(states.contiguous(), weight, words, mask_rows=shared, bias=bias)
+            layer = self._layer
+            found = gather_head(
+                states.contiguous(), layer.weight, words, mask_rows=shared, bias=layer.bias
+            )
             out = found[:, ids]
         else:
             bias = None if self._layer.bias is None else self._layer.bias[ids]
