@@ -6,7 +6,9 @@ Samples answers to the first tasks of `structspec.bench.tasks` from the target's
 temperature 1 (or reads them from the folder of a training run, `--states run/held_out`), then
 measures α = Σ min(p, q) at every place and depth, see `structspec.drafting.acceptance`: raw and
 masked, over all places and over those with more than one legal token, with 95 % bootstrap
-intervals over tasks. `--run` draws the curve of a training run beside the figures.
+intervals over tasks. From the same answers comes the number of tokens that a verifier keeps of a
+draft ("masked": sampled under the grammar, "cut": without it). `--run` draws the curve of a
+training run beside the figures.
 """
 
 from __future__ import annotations
@@ -58,6 +60,33 @@ def summarise(alphas: Sequence[Any], depths: int) -> dict[str, Any]:
                 }
             )
         table[kind] = rows
+    return table
+
+
+def kept(alphas: Sequence[Any], depths: int) -> dict[str, Any]:
+    """Tokens that are kept of a draft of 1 to `depths` tokens, by mask and verifier."""
+    from structspec.drafting.acceptance import kept_tokens
+
+    table: dict[str, Any] = {}
+    for mask in ("masked", "cut"):
+        for verifier in ("token", "block"):
+            rows = []
+            for d in range(1, depths + 1):
+                sums = []
+                for alpha in alphas:
+                    ratios = (alpha.ratios if mask == "masked" else alpha.cut_ratios)[:, :d]
+                    values = kept_tokens(ratios, verifier == "block")
+                    sums.append((float(values.sum()), len(values)))
+                low, high = interval(sums)
+                mean = sum(s for s, _ in sums) / max(1, sum(n for _, n in sums))
+                rows.append(
+                    {
+                        "length": d,
+                        "kept": round(mean, 4),
+                        "interval_95": [round(low, 4), round(high, 4)],
+                    }
+                )
+            table[f"{mask} {verifier}"] = rows
     return table
 
 
@@ -169,6 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
         "draft_vocabulary": len(head.draft_ids),
         "bytes": sum(f.stat().st_size for f in folder.iterdir() if f.is_file()),
         "alpha": summarise(alphas, options.depths),
+        "kept_of_a_draft": kept(alphas, options.depths),
     }
     curve: list[Any] = []
     if options.run is not None:
@@ -186,6 +216,11 @@ def main(arguments: list[str] | None = None) -> int:
             f"{r['alpha']:.3f} [{r['interval_95'][0]:.3f}, {r['interval_95'][1]:.3f}]" for r in rows
         )
         table.add_row(kind, *shown)
+    for kind, rows in report["kept_of_a_draft"].items():
+        shown = (
+            f"{r['kept']:.2f} [{r['interval_95'][0]:.2f}, {r['interval_95'][1]:.2f}]" for r in rows
+        )
+        table.add_row(f"kept, {kind}", *shown)
     Console(width=120).print(table)
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,9 @@ cannot draft counts against it.
 Invariants
 - "masked" restricts p and q to the legal tokens and renormalises both, as decoding does at
   temperature 1; "raw" restricts neither;
+- the chance that a verifier keeps at least d tokens is Σ over paths of a minimum of p and q along
+  them, so the ratios q / p along *answers*, which are samples of p, estimate it without a bias:
+  token by token the product of min(1, ratio), in a block the least product so far;
 - a place with one legal token has a masked α of 1 if the head can draft that token (decoding does
   not even ask it); `free` says which places have more.
 
@@ -26,7 +29,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -37,7 +40,7 @@ from structspec.drafting.states import Group
 from structspec.drafting.unrolled import Places, unroll
 from structspec.models import Model
 
-__all__ = ["Alpha", "Laws", "measure"]
+__all__ = ["Alpha", "Laws", "inputs", "kept_tokens", "measure"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,8 @@ class Laws:
 
         constraint = compiled(group.schema, {}).bind(model.vocab)
         known: dict[bytes, int] = {}
-        rows, index = [], []
+        rows: list[np.ndarray] = []
+        index: list[int] = []
         for output in group.outputs:
             state = constraint.start
             for token in output:
@@ -89,12 +93,16 @@ class Laws:
 class Alpha:
     """α of some places; lists have one float array for each depth, places in the answers' order.
 
-    `free`: places with more than one legal token. Deeper depths have fewer places.
+    `free`: places with more than one legal token. Deeper depths have fewer places. `ratios`
+    [starts, depths]: q' / p' of each token behind a start, q by the head that read the drafted
+    tokens before it; 0 behind the end. `cut_ratios`: q / p' for a draft that no mask restricts.
     """
 
     masked: list[np.ndarray] = field(default_factory=list)
     raw: list[np.ndarray] = field(default_factory=list)
     free: list[np.ndarray] = field(default_factory=list)
+    ratios: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    cut_ratios: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 @torch.no_grad()
@@ -123,6 +131,13 @@ def measure(
     raw_p = truth.softmax(-1)[:, ids]
     known = legal[:, ids]
     before = places.depth_of()
+    rows = torch.arange(len(index), device=device)
+    tokens = _following(group, model).to(device)
+    there_is = tokens >= 0
+    chance = truth.masked_fill(~legal, -torch.inf).softmax(-1)[rows, tokens.clamp(min=0)]
+    column = torch.searchsorted(ids, tokens.clamp(min=0)).clamp(max=len(ids) - 1)
+    there_is &= ids[column] == tokens
+    ratios = torch.zeros(2, len(index), depths, device=device)
     found = Alpha()
     for d, guess in enumerate(guesses):
         there = before >= d
@@ -133,7 +148,45 @@ def measure(
         if raw:
             found.raw.append(_shared(raw_p[there], logits.softmax(-1)))
         found.free.append(free[there.cpu().numpy()])
-    return found
+        at = rows[there]
+        for kind, law in enumerate((masked_q, logits.softmax(-1))):
+            drawn = law[torch.arange(len(at)), column[at]] * there_is[at] / chance[at]
+            ratios[kind, at - d, d] = drawn
+    whole = _whole_starts(group, depths)
+    kept = ratios[:, torch.from_numpy(whole).to(device)].cpu().numpy()
+    return replace(found, ratios=kept[0], cut_ratios=kept[1])
+
+
+def kept_tokens(ratios: np.ndarray, block: bool) -> np.ndarray:
+    """Expected tokens that a verifier keeps of a draft from each start, [starts].
+
+    ratios [starts, depths], see `Alpha`; `block`: by block verification, else token by token.
+    """
+    if block:
+        least = np.minimum.accumulate(np.cumprod(ratios, axis=1), axis=1)
+        out: np.ndarray = np.minimum(1.0, least).sum(axis=1)
+    else:
+        out = np.cumprod(np.minimum(1.0, ratios), axis=1).sum(axis=1)
+    return out
+
+
+def _following(group: Group, model: Model) -> Tensor:
+    """The token behind each output of each answer: the next, the end token, or -1 if cut there."""
+    tokens: list[int] = []
+    for output, ended in zip(group.outputs, group.ended, strict=True):
+        tokens += output[1:]
+        if output:
+            tokens.append(model.eos_ids[0] if ended else -1)
+    return torch.tensor(tokens, dtype=torch.long)
+
+
+def _whole_starts(group: Group, depths: int) -> np.ndarray:
+    """Places from which a draft of `depths` tokens stays inside what was sampled."""
+    marks: list[bool] = []
+    for output, ended in zip(group.outputs, group.ended, strict=True):
+        count = len(output)
+        marks += [ended or i + depths < count for i in range(count)]
+    return np.array(marks, dtype=bool)
 
 
 def inputs(head: EagleHead, group: Group, chosen: Sequence[int]) -> tuple[Places, Tensor, Tensor]:

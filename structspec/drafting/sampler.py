@@ -235,7 +235,7 @@ class _Layers:
         """Read a prompt: its keys and values, its states, and the last normed one."""
         from transformers import DynamicCache
 
-        cache = DynamicCache(config=self._model.model.config)
+        cache: Any = DynamicCache(config=self._model.model.config)
         tokens = torch.tensor([list(ids)], device=self._model.device)
         argument = "cache" if _takes_cache(self._body) else "past_key_values"
         output = self._body(

@@ -76,8 +76,8 @@ class Places:
             positions += range(n - 1, n - 1 + count)
             parts += [part] * count
             rows += [n - 1, *range(starts[k], starts[k] + count - 1)] if count else []
-        made = (torch.tensor(x, dtype=torch.long) for x in (tokens, positions, parts))
-        return cls(*made, low=n - 1), np.array(rows, dtype=np.int64)
+        made = [torch.tensor(x, dtype=torch.long) for x in (tokens, positions, parts)]
+        return cls(made[0], made[1], made[2], n - 1), np.array(rows, dtype=np.int64)
 
     def to(self, device: object) -> Places:
         """The same on another device."""

@@ -203,6 +203,36 @@ def test_alpha_is_what_drafting_computes(float_model: Model, groups: list[Group]
             # the first answer has len - 1 places at depth 2
             found = alpha.masked[1][k - 1 + i - 1]
             assert abs(float(torch.minimum(p, q).sum()) - found) < 5e-3
+            token = (*output, float_model.eos_ids[0])[i + 1]
+            ratio = alpha.ratios[k + i - 1, 1]
+            assert abs(float(q[token] / p[token]) - ratio) < 0.02 * ratio + 1e-3
+
+
+def test_kept_tokens_are_the_sums_over_all_paths() -> None:
+    """Σ over paths of p times what the ratios say is what the oracle's verifiers keep."""
+    from itertools import product
+
+    from structspec.drafting.acceptance import kept_tokens
+
+    draw = np.random.default_rng(0)
+    p, q = ({s: draw.dirichlet([0.7] * 3) for s in [(), (0,), (1,), (2,)]} for _ in range(2))
+    for block in (False, True):
+        found = 0.0
+        for path in product(range(3), repeat=2):
+            ratio = [q[()][path[0]] / p[()][path[0]], q[path[:1]][path[1]] / p[path[:1]][path[1]]]
+            chance = p[()][path[0]] * p[path[:1]][path[1]]
+            found += chance * float(kept_tokens(np.array([ratio]), block)[0])
+        expected = 0.0
+        for x in range(3):
+            one = min(p[()][x], q[()][x])
+            expected += one
+            for y in range(3):
+                if block:
+                    whole = q[()][x] * q[(x,)][y]
+                    expected += min(one * p[(x,)][y], whole)
+                else:
+                    expected += one * min(p[(x,)][y], q[(x,)][y])
+        assert abs(found - expected) < 1e-12
 
 
 def test_exercises_repeat_and_keep_apart() -> None:

@@ -33,6 +33,7 @@ SCHEMA = {
         "days": {"type": "integer", "minimum": 1, "maximum": 14},
     },
     "required": ["city", "kind", "days"],
+    "additionalProperties": False,
 }
 
 
