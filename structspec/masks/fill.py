@@ -39,7 +39,7 @@ _CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
 _EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
 _EDGE_PRIMARY = int(Slot.EDGE_PRIMARY)
 _WALK, _OTHERS, _TAILS = int(Words.WALK), int(Words.OTHERS), int(Words.TAILS)
-_UPTO, _EOS = int(Words.UPTO), int(Words.EOS)
+_UPTO, _EOS, _BEGUN = int(Words.UPTO), int(Words.EOS), int(Words.BEGUN)
 _TOKEN_START, _TOKEN_BYTES = int(Words.TOKEN_START), int(Words.TOKEN_BYTES)
 _ROW_OF, _WORST, _POOL = int(Known.ROW_OF), int(Known.WORST), int(Known.POOL)
 _POOL_HASH, _SPECIALS, _TALLY = int(Known.POOL_HASH), int(Known.SPECIALS), int(Known.COUNT)
@@ -117,13 +117,29 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
                     row[w] = upto[at + w]
             mode = TAKE_OUT if most else ADD_WHOLE
             worst = walk(header, known, words, np.int64(_WALK), config, limit, np.int64(mode), row)
-        elif worst >= 0 and classify(header, known, config) == config:
+        elif worst >= 0 and _changes_nothing(header, known, words, config):
             tails = walk(header, known, words, np.int64(_TAILS), config, limit, np.int64(ADD), row)
             return tails if tails < 0 else max(worst, tails)
     if worst < 0:
         return worst
     others = walk(header, known, words, np.int64(_OTHERS), config, limit, np.int64(ADD), row)
     return others if others < 0 else max(worst, others)
+
+
+@njit(cache=True)
+def _changes_nothing(header, known, words, config):  # type: ignore[no-untyped-def]
+    """Whether every plain text in front of a token's tail may stand here and leads back here.
+
+    Plain *tokens* may all be allowed while the text before some tail holds a character that no
+    plain token holds.
+    """
+    if classify(header, known, config) != config:
+        return False
+    begun, allowed = u32(words, _BEGUN), u32(known, _CONTENT)
+    more = np.uint32(0)
+    for w in range(4):
+        more |= begun[w] & ~allowed[4 * config + w]
+    return more == 0
 
 
 @njit(cache=True)

@@ -39,6 +39,7 @@ class Words(IntEnum):
     TOKEN_START = 28
     TOKEN_BYTES = 29
     EOS = 30
+    BEGUN = 31
 
 
 #: Offsets of a `Blocks`' arrays from its first slot.
@@ -113,6 +114,7 @@ class VocabularyTables(Memory):
         ):
             self._put_blocks(slot, blocks)
         self.put(Words.UPTO, plain.upto)
+        self.put(Words.BEGUN, plain.begun)
         lengths = np.fromiter((len(t or b"") for t in vocab.tokens), np.int64, len(vocab.tokens))
         start = np.zeros(len(vocab.tokens) + 1, np.int32)
         start[1:] = np.cumsum(lengths)

@@ -12,7 +12,8 @@ Invariants
   characters count as not plain, which bounds the number of rows;
 - `walk` holds the plain tokens, with summaries; `others` those of `rest`; `tails` holds for each
   of `rest` only what follows its longest plain beginning, so it is much smaller: where plain text
-  changes nothing, a token may follow iff its tail may.
+  changes nothing, a token may follow iff its tail may and its beginning has allowed characters;
+- `begun` is the set of all characters (as in `Blocks.content`) in those beginnings.
 
 Cost: linear in the bytes of the vocabulary (numba); `upto` takes 4 * (Lmax + 1) * ceil(V / 32)
 bytes, 1 MiB for 131,000 tokens.
@@ -34,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from structspec.vocab.blocks import Blocks
+from structspec.vocab.blocks import Blocks, lead_bits
 from structspec.vocab.trie import Trie, concatenate
 
 __all__ = ["LONGEST", "PlainTokens"]
@@ -56,6 +57,7 @@ class PlainTokens:
     walk: Blocks
     others: Blocks
     tails: Blocks
+    begun: npt.NDArray[np.uint32]
 
     @property
     def longest(self) -> int:
@@ -80,12 +82,19 @@ class PlainTokens:
         others = np.flatnonzero(lengths[: len(tokens)] == 0).tolist()
         rest = Trie.build(tokens, others)
         tails: list[bytes | None] = [None] * len(tokens)
+        beginnings: set[int] = set()
         for i in others:
             if token := tokens[i]:
                 start = int(begun[i])
                 while start == len(token) or (begun[i] == len(token) and token[start] >> 6 == 2):
                     start -= 1  # a long plain token: its last character stands for it
                 tails[i] = token[start:]
+                beginnings.update(token[:start])
+        bits = lead_bits()
+        before = np.zeros(4, np.uint32)
+        for byte in beginnings:
+            if bits[byte]:  # not of the later bytes of a character
+                before[bits[byte] >> 5] |= np.uint32(1 << int(bits[byte] & 31))
         return cls(
             lengths,
             upto,
@@ -93,6 +102,7 @@ class PlainTokens:
             walk=Blocks.build(Trie.build(tokens, ids.tolist()), summaries=True),
             others=Blocks.build(rest),
             tails=Blocks.build(Trie.build(tails)),
+            begun=before,
         )
 
 

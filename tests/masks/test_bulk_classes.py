@@ -35,6 +35,8 @@ def vocabulary(seed: int, size: int = 700, covered: bool = True) -> Vocabulary:
 BIG = vocabulary(1)
 ASCII = Vocabulary([t for t in BIG.tokens if t is not None and max(t, default=0) < 128], [0])
 MISSING = Vocabulary([t for t in BIG.tokens if t is None or 0xE4 not in t], [])
+# Characters beyond ASCII only in front of a quote: no plain token holds them.
+RARE = Vocabulary([*ASCII.tokens, *((t + '"').encode() for t in ("é", "aé", "中"))], [0])
 
 
 def char_list(*bounds: int | None) -> ir.Node:
@@ -61,6 +63,7 @@ GRAMMARS: dict[str, ir.Node] = {
     "one character apart": ir.Repeat(
         ir.Chars((*ANY[:2], (0x5D, 0x4E2C), (0x4E2E, 0x10FFFF))), 0, 6
     ),
+    "ASCII characters": ir.Repeat(ir.Chars((*ANY[:2], (0x5D, 0x7F))), 0, None),
     "words": ir.choice(ir.Bytes(w.encode()) for w in ("中文", "中字", "é", "ab", "abc", "🙂")),
     "word or anything": ir.choice((ir.Bytes("中文".encode()), char_list(2, 4))),
     "pairs": ir.Repeat(ir.sequence((ir.Chars(ANY), ir.Chars(((97, 122),)))), 0, 50),
@@ -83,7 +86,9 @@ def check(c: Constraint, state: int) -> None:
         assert worst[0] <= worst[1], limit  # an upper bound is all that `mask` needs
 
 
-@pytest.mark.parametrize("vocab", [BIG, ASCII, MISSING], ids=["bytes", "ascii", "gap"])
+@pytest.mark.parametrize(
+    "vocab", [BIG, ASCII, MISSING, RARE], ids=["bytes", "ascii", "gap", "rare"]
+)
 @pytest.mark.parametrize("name", GRAMMARS)
 def test_bulk_and_walk_agree(name: str, vocab: Vocabulary) -> None:
     node = ir.sequence((QUOTE, GRAMMARS[name], QUOTE))
