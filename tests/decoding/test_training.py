@@ -173,10 +173,10 @@ def test_the_loss_falls_and_acceptance_rises(
                 answer.prompt,
                 _constraint(float_model),
                 draft=EagleDraft(head, spans=False, length=3, adaptive=False),
-                max_tokens=30,
+                max_tokens=20,
                 seed=i,
             ).stats
-            for i, answer in enumerate(answers[:12])
+            for i, answer in enumerate((answers * 36)[:36])
         ]
         kept.append(sum(s.accepted for s in stats) / sum(s.drafted for s in stats))
     assert kept[1] > kept[0]

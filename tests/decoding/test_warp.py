@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from structspec.decoding import warp
 from structspec.errors import ModelError, VocabularyError
+from structspec.forward import warp
 from structspec.forward.warp import History, Sampling, draft_law, target_law
 from structspec.kernels.unpack_masks import reference, unpack_masks
 

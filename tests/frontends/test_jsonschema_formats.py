@@ -329,8 +329,11 @@ def test_lengths_beside_plain_repetitions_cost_no_states() -> None:
 
 
 def test_a_product_with_lengths_that_is_too_large_is_refused() -> None:
-    with pytest.raises(BudgetExceeded, match="states"):
-        lower(pattern_dfa("foo"), ((0, 50_001),), Spelling("canonical", {}))
+    dfa, canonical = pattern_dfa("foo"), Spelling("canonical", {})
+    for lengths, registers in (((0, 50_001), False), ((50_001, 50_002), True)):
+        with pytest.raises(BudgetExceeded, match="states"):
+            lower(dfa, (lengths,), canonical, registers=registers)
+    assert isinstance(lower(dfa, ((0, 50_001),), canonical), ir.Automaton)  # counted in a register
 
 
 def test_patterns_that_are_no_regular_language_are_refused() -> None:
