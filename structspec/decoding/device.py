@@ -192,7 +192,7 @@ def _edge_dtype(x: Tensor, backend: str) -> torch.dtype:
 def _shared_masks(works: Sequence[Work]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Every different mask once, and which one each row has; constraints intern their rows."""
     place: dict[int, int] = {}
-    kept: list[NDArray[np.int32]] = []
+    kept: list[NDArray[np.uint32]] = []
     index = []
     for work in works:
         for mask in work.tree.masks:

@@ -38,6 +38,7 @@ def branches(number: int, branch: Callable[[int], Any], word: str = "oneOf") -> 
 
 COMPILED: dict[str, tuple[Callable[[], Any], float]] = {
     "50,000 properties": (lambda: properties(50_000), 8),
+    "an enum of 4,000 objects": (lambda: {"enum": [{"a": i} for i in range(4_000)]}, 6),
     "maxLength 1,000,000": (lambda: {"type": "string", "maxLength": 1_000_000}, 1),
     "maxLength beside two loops": (
         lambda: {"type": "string", "maxLength": 1_000_000, "pattern": "a.*b"},
@@ -96,6 +97,18 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a pattern of both loops and at least 1,000,000": (
         lambda: {"properties": {"s": {"type": "string", "minLength": 10**6, "pattern": "a.*b"}}},
         r"'/properties/s', 'pattern': the budget for states is 50,000",
+    ),
+    "an enum of 60,000 objects": (
+        lambda: {"enum": [{"a": i} for i in range(60_000)]},
+        "the budget for work is 750,000",
+    ),
+    "oneOf of 1,000 multiples": (
+        lambda: branches(1_000, lambda i: {"multipleOf": i + 2}),
+        "'oneOf': the budget for work",
+    ),
+    "100 numbers that may not divide": (
+        lambda: branches(100, lambda i: {"not": {"multipleOf": i + 2}}, "allOf"),
+        "'allOf': the budget for work",
     ),
     "nested repeats": (
         lambda: {"pattern": "((((a{1,100}){1,100}){1,100}){1,100}){1,100}"},

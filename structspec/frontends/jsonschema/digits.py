@@ -475,7 +475,7 @@ def _explore(reader: _Reader) -> _Automaton | None:
     order = [reader.start()]
     transitions: list[dict[int, int]] = []
     for state in order:
-        spend(2)
+        spend(12)
         row: dict[int, int] = {}
         for symbol in range(11):
             following = reader.step(state, symbol)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
+from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.intervals import (
     INTEGERS,
     REALS,
@@ -107,6 +108,9 @@ class NumberSet:
 
     def intersect(self, other: NumberSet) -> NumberSet:
         """The numbers in both sets."""
+        listed = sum(map(len, (self.multiples, other.multiples, self.others, other.others)))
+        if listed:  # plain intervals have been counted by whoever joins forms
+            spend(12 + listed)
         bare, pointed = self.bare or other.bare, self.pointed or other.pointed
         return NumberSet(
             () if bare and pointed else intersect(self.ints, other.ints),

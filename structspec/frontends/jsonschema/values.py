@@ -12,6 +12,7 @@ from typing import Any
 
 from structspec.frontends.jsonschema.algebra import Form
 from structspec.frontends.jsonschema.arrays import ArrayShape
+from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.goals import FALSE
 from structspec.frontends.jsonschema.numbers import number_points
 from structspec.frontends.jsonschema.objects import ObjectShape
@@ -21,8 +22,13 @@ from structspec.frontends.jsonschema.strings import StringShape
 __all__ = ["form_of_values"]
 
 
+# Units for each array or object among the values: shape, forms and rules of its own.
+_CONTAINER = 150
+
+
 def form_of_values(values: list[Any], atlas: Atlas) -> Form:
     """The normal form of exactly these values."""
+    spend(_CONTAINER * sum(isinstance(value, list | dict) for value in values))
     null = False
     booleans: set[bool] = set()
     numbers: list[int | Decimal] = []
