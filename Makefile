@@ -13,7 +13,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation bench-draft-head agent bench-call-tools bench-masks
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -53,6 +53,9 @@ gpu-check:  ## kernels on an NVIDIA GPU: right, then how fast
 
 bench-speculation: $(VENV)/.installed  ## drafts x masks x verifiers on tool-calling tasks, beside other engines
 	$(BIN)/python -m structspec.bench.speculation --tasks 50 --json docs/results/speculation.json
+
+bench-draft-head: $(VENV)/.installed  ## how well the head that ships covers the target, by depth
+	$(BIN)/python -m structspec.bench.draft_head --json docs/results/draft_head.json
 
 bench-call-tools: $(VENV)/.installed  ## call_tools on 100 tool-calling tasks, with and without the constraint
 	$(BIN)/python -m structspec.bench.call_tools --tasks 100 --json docs/results/call_tools.json
