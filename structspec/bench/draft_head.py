@@ -131,11 +131,10 @@ def draw(report: dict[str, Any], curve: Sequence[Any], path: Path) -> None:
     left.legend()
     if curve:
         right = axes[0][1]
-        held = [point for point in curve if point["held_out"]]
-        for d in range(len(held[0]["acceptance"]) if held else 0):
+        for d in range(len(curve[0]["acceptance"])):
             right.plot(
-                [point["step"] for point in held],
-                [point["acceptance"][d] for point in held],
+                [point["step"] for point in curve],
+                [point["acceptance"][d] for point in curve],
                 marker=".",
                 label=f"depth {d + 1}",
             )
@@ -155,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tasks", type=int, default=100)
     add("--depths", type=int, default=4)
     add("--states", type=Path, default=None, help="answers with states, of a training run")
-    add("--run", type=Path, default=None, help="folder of the training run, for its curve")
+    add("--run", type=Path, nargs="*", default=[], help="folders of training runs, for the curve")
     add("--threads", type=int, default=1, help="torch threads")
     add("--seed", type=int, default=0)
     add("--json", type=Path, default=None)
@@ -180,12 +179,13 @@ def main(arguments: list[str] | None = None) -> int:
     folder = SHIPPED if options.head == "eagle" else Path(options.head)
     head = EagleHead.load(folder, model.model)
     groups = _groups(options, model, head.taps)
-    alphas, places, free = [], 0, 0
+    alphas, places, free, covered = [], 0, 0, 0.0
     for name in groups.ids():
         found = measure(head, model, groups.group(name), depths=options.depths)
         alphas.append(found)
         places += len(found.free[0])
         free += int(found.free[0].sum())
+        covered += float(found.covered[found.free[0]].sum())
     report: dict[str, Any] = {
         "command": "python -m structspec.bench.draft_head "
         + " ".join(sys.argv[1:] if arguments is None else arguments),
@@ -194,6 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
         "tasks": len(alphas),
         "places": places,
         "share_of_free_places": round(free / max(1, places), 4),
+        "mass_in_vocabulary_free": round(covered / max(1, free), 4),
         "parameters": sum(p.numel() for p in head.parameters()),
         "draft_vocabulary": len(head.draft_ids),
         "bytes": sum(f.stat().st_size for f in folder.iterdir() if f.is_file()),
@@ -201,12 +202,19 @@ def main(arguments: list[str] | None = None) -> int:
         "kept_of_a_draft": kept(alphas, options.depths),
     }
     curve: list[Any] = []
-    if options.run is not None:
-        curve = json.loads((options.run / "curve.json").read_text("utf-8"))
-        report["held_out_curve"] = [point for point in curve if point["held_out"]]
-        log = options.run / "collected.json"
+    if options.run:
+        report["training"] = []
+    for run in options.run:
+        # a later run goes on from the head of the one before
+        done = curve[-1]["step"] if curve else 0
+        points = json.loads((run / "curve.json").read_text("utf-8"))
+        curve += [{**point, "step": done + point["step"]} for point in points if point["held_out"]]
+        log = run / "collected.json"
         if log.is_file():
-            report["training"] = json.loads(log.read_text("utf-8"))
+            trained = json.loads(log.read_text("utf-8"))
+            report["training"].append({**trained, "steps_done": points[-1]["step"]})
+    if curve:
+        report["held_out_curve"] = curve
     report["seconds"] = round(time.perf_counter() - started, 1)
     table = Table(title=f"α by depth, {len(alphas)} tasks")
     for column in ("places", *(str(d + 1) for d in range(options.depths))):

@@ -118,6 +118,8 @@ def train_draft(
             learning_rate=learning_rate,
             vocabulary=vocabulary,
             depths=depths,
+            warmup=min(20, max(1, steps // 10)),
+            shallow=0.4 if start is None else 0.0,
             seed=seed,
         )
         _describe(kept, measured, recipe, out / "collected.json")

@@ -93,14 +93,17 @@ class Laws:
 class Alpha:
     """α of some places; lists have one float array for each depth, places in the answers' order.
 
-    `free`: places with more than one legal token. Deeper depths have fewer places. `ratios`
-    [starts, depths]: q' / p' of each token behind a start, q by the head that read the drafted
-    tokens before it; 0 behind the end. `cut_ratios`: q / p' for a draft that no mask restricts.
+    `free`: places with more than one legal token. Deeper depths have fewer places. `covered`
+    [places]: how much of p' lies on tokens that the head can draft, the most that α can be.
+    `ratios` [starts, depths]: q' / p' of each token behind a start, q by the head that read the
+    drafted tokens before it; 0 behind the end. `cut_ratios`: q / p', for a draft that no mask
+    restricts.
     """
 
     masked: list[np.ndarray] = field(default_factory=list)
     raw: list[np.ndarray] = field(default_factory=list)
     free: list[np.ndarray] = field(default_factory=list)
+    covered: np.ndarray = field(default_factory=lambda: np.zeros(0))
     ratios: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     cut_ratios: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
@@ -154,7 +157,8 @@ def measure(
             ratios[kind, at - d, d] = drawn
     whole = _whole_starts(group, depths)
     kept = ratios[:, torch.from_numpy(whole).to(device)].cpu().numpy()
-    return replace(found, ratios=kept[0], cut_ratios=kept[1])
+    covered = masked_p.sum(-1).cpu().numpy()
+    return replace(found, covered=covered, ratios=kept[0], cut_ratios=kept[1])
 
 
 def kept_tokens(ratios: np.ndarray, block: bool) -> np.ndarray:

@@ -206,6 +206,14 @@ class EagleHead(nn.Module):
             head.norm.weight.copy_(network.base_model.norm.weight)
         return head
 
+    def grow(self, ids: Sequence[int]) -> None:
+        """Add ids to the draft's vocabulary; their logits are rows of the target's matrix too."""
+        if self.lm_head is not None:
+            raise DraftError("this head has an output matrix of its own; its vocabulary is fixed")
+        every = sorted({*self.draft_ids.tolist(), *ids})
+        self.draft_ids = torch.tensor(every, dtype=torch.long, device=self.draft_ids.device)
+        self._rows = None
+
     # -- running ---------------------------------------------------------------------------------
 
     def reduce(self, states: Tensor) -> Tensor:

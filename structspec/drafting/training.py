@@ -108,7 +108,8 @@ class Point:
 class Trainer:
     """A training run in a folder; goes on where it was stopped.
 
-    start: a head to begin with instead of the target's last layer; its vocabulary is kept.
+    start: a head to begin with instead of the target's last layer; its vocabulary grows if the
+    recipe's is larger.
     """
 
     def __init__(
@@ -137,6 +138,8 @@ class Trainer:
             started = (self.folder / "checkpoint.pt").is_file()
             ids = [0] if started else self._choose_vocabulary()
             start = EagleHead.for_target(model.model, ids, groups.taps)
+        elif recipe.vocabulary > len(start.draft_ids):
+            start.grow(self._choose_vocabulary())
         self.head = start.to(model.device)
         self.optimiser = torch.optim.AdamW(
             self.head.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.0

@@ -171,6 +171,7 @@ def test_alpha_is_one_where_the_head_has_the_targets_law(
     legal = torch.from_numpy(laws.over(np.arange(truth.shape[1])))[torch.from_numpy(laws.index)]
     p = truth.masked_fill(~legal, -torch.inf).softmax(-1)[:, ::2].sum(-1)
     np.testing.assert_allclose(less.masked[0], p, atol=1e-5)
+    np.testing.assert_allclose(less.covered, p, atol=1e-5)
 
 
 def test_alpha_is_what_drafting_computes(float_model: Model, groups: list[Group]) -> None:

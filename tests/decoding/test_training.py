@@ -173,10 +173,11 @@ def test_the_loss_falls_and_acceptance_rises(
                 answer.prompt,
                 _constraint(float_model),
                 draft=EagleDraft(head, spans=False, length=3, adaptive=False),
-                max_tokens=20,
-                seed=i,
+                max_tokens=30,
+                seed=seed,
             ).stats
-            for i, answer in enumerate((answers * 36)[:36])
+            for answer in answers
+            for seed in range(3)
         ]
         kept.append(sum(s.accepted for s in stats) / sum(s.drafted for s in stats))
     assert kept[1] > kept[0]
@@ -220,3 +221,19 @@ def test_curves_of_no_points_are_a_picture_too() -> None:
     assert draw_curves([]).startswith("<svg")
     picture = draw_curves([Point(1, float("nan"), (0.5, float("nan"))), Point(2, 1.0, (0.6, 0.4))])
     assert xml.dom.minidom.parseString(picture) and "nan" not in picture
+
+
+def test_a_head_that_goes_on_may_draft_more_ids(
+    float_model: Model, groups: InMemory, tmp_path: Path
+) -> None:
+    first = EagleHead.for_target(float_model.model, [97, 98, 99], TAPS)
+    weights = first.fc.weight.detach().clone()
+    trainer = Trainer(float_model, groups, RECIPE, tmp_path, start=first)
+    ids = trainer.head.draft_ids.tolist()
+    assert ids == sorted(set(ids)) and {97, 98, 99} <= set(ids) and len(ids) >= 200
+    assert torch.equal(trainer.head.fc.weight, weights)
+    states = torch.randn(2, first.size)
+    rows = float_model.model.get_output_embeddings().weight[ids]
+    torch.testing.assert_close(trainer.head.logits(states), trainer.head.norm(states) @ rows.T)
+    small = EagleHead.for_target(float_model.model, range(210), TAPS)
+    assert len(Trainer(float_model, groups, RECIPE, tmp_path, start=small).head.draft_ids) == 210
