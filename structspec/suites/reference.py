@@ -88,8 +88,8 @@ def reference(
 def _mended(schema: Any, plain: bool) -> Any:
     """The same schema of 2019-09 without what `jsonschema` fails on beside ``unevaluated…``.
 
-    That is true and false in ``items`` and, if the references are `plain` because there are no
-    recursive anchors, ``$recursiveRef``.
+    That is true and false in ``items``, ``contains`` (which evaluates no items before 2020-12) and,
+    if the references are `plain` because there are no recursive anchors, ``$recursiveRef``.
     """
     if not isinstance(schema, dict):
         return schema
@@ -106,6 +106,10 @@ def _mended(schema: Any, plain: bool) -> Any:
                 made[name] = {**made[name], path[0]: fixed}
             else:
                 made[name] = [*made[name][: int(path[0])], fixed, *made[name][int(path[0]) + 1 :]]
+    if "contains" in made:  # where nobody looks for evaluated items
+        words = ("contains", "minContains", "maxContains")
+        counted = {word: made.pop(word) for word in words if word in made}
+        made["allOf"] = [*made.get("allOf", ()), {"not": {"not": counted}}]
     if plain and "$recursiveRef" in made:
         made["allOf"] = [*made.get("allOf", ()), {"$ref": made.pop("$recursiveRef")}]
     return made

@@ -196,3 +196,16 @@ def _expected(draft: int) -> set[str]:
 
     return {row.name for row in keywords._TABLE
             if row.since <= draft <= row.until and row.role == "assertion"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("draft", "evaluates"), [(2019, False), (2020, True)])
+def test_contains_evaluates_items_from_2020_on(draft: int, evaluates: bool) -> None:
+    """2019-09, 9.3.1.3, names items, additionalItems and unevaluatedItems; 2020-12 adds contains."""
+    uri = {2019: "2019-09", 2020: "2020-12"}[draft]
+    schema = {
+        "$schema": f"https://json-schema.org/draft/{uri}/schema",
+        "contains": {"const": 1},
+        "unevaluatedItems": False,
+    }
+    assert structspec.compile(schema).accepts("[1]") == evaluates
+    assert reference(schema, draft)([1]) == evaluates
