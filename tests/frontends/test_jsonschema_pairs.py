@@ -200,7 +200,7 @@ def _expected(draft: int) -> set[str]:
 
 @pytest.mark.parametrize(("draft", "evaluates"), [(2019, False), (2020, True)])
 def test_contains_evaluates_items_from_2020_on(draft: int, evaluates: bool) -> None:
-    """2019-09, 9.3.1.3, names items, additionalItems and unevaluatedItems; 2020-12 adds contains."""
+    """Section 9.3.1.3 of 2019-09 names items and additionalItems; 2020-12 adds contains."""
     uri = {2019: "2019-09", 2020: "2020-12"}[draft]
     schema = {
         "$schema": f"https://json-schema.org/draft/{uri}/schema",
