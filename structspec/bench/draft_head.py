@@ -162,6 +162,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _plain(argument: str) -> str:
+    """An argument as others can use it: paths of this machine lose what is in front."""
+    path = Path(argument)
+    return "/".join(path.parts[-2:]) if path.is_absolute() else argument
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure and print the table."""
     options = _parser().parse_args(arguments)
@@ -188,7 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
         covered += float(found.covered[found.free[0]].sum())
     report: dict[str, Any] = {
         "command": "python -m structspec.bench.draft_head "
-        + " ".join(sys.argv[1:] if arguments is None else arguments),
+        + " ".join(_plain(a) for a in (sys.argv[1:] if arguments is None else arguments)),
         "machine": {**describe_machine(), "torch_threads": torch.get_num_threads()},
         "model": model.name,
         "tasks": len(alphas),
