@@ -24,6 +24,7 @@ rows release the interpreter lock, so constraints on different caches run side b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,7 +125,17 @@ class Constraint:
 
     def new_cache(self) -> Cache:
         """An empty cache for `with_cache`."""
-        return Cache(self._network, self._costs, self.limits, self._tables, self._know)
+        # Not a method: where cache and constraint hold each other, memory waits for the collector.
+        know = partial(
+            _know,
+            self._network,
+            self._tables,
+            self._enabled,
+            tuple(self._specials.items()),
+            self.limits.memory // 4,
+            self.vocab.size,
+        )
+        return Cache(self._network, self._costs, self.limits, self._tables, know)
 
     def with_cache(self, cache: Cache) -> Constraint:
         """The same constraint on another cache; state numbers belong to their cache."""
@@ -136,28 +147,6 @@ class Constraint:
         twin.__dict__.update(self.__dict__)
         twin._cache = cache
         return twin
-
-    def _know(self) -> Knowledge:
-        """Empty memory for the mask kernels of one cache."""
-        network = self._network
-        writable = np.flatnonzero(self._enabled)
-        classes = network.class_of[writable]
-        count = np.bincount(classes, minlength=network.n_classes)
-        single = np.where(count == 0, NONE, SEVERAL).astype(np.int32)
-        alone = count[classes] == 1
-        single[classes[alone]] = writable[alone]
-        for byte_class in self._specials.values():
-            single[byte_class] = SEVERAL  # never the only *byte*
-        return Knowledge(
-            self._words,
-            self._tables.max_depth,
-            network.n_classes,
-            self.limits.memory // 4,
-            bulk=self.vocab.size >= _BULK_VOCABULARY,
-            probes=other_probes(network.class_of, self._enabled),
-            specials=self._specials.items(),
-            class_byte=single,
-        )
 
     # -- states ----------------------------------------------------------------------------
 
@@ -462,6 +451,35 @@ class Constraint:
                 self._cache.distances[end] = steps
                 end, steps = parent[end], steps + 1
             return self._cache.distances[config]
+
+
+def _know(
+    network: Network,
+    tables: VocabularyTables,
+    enabled: NDArray[np.bool_],
+    specials: tuple[tuple[int, int], ...],
+    memory: int,
+    size: int,
+) -> Knowledge:
+    """Empty memory for the mask kernels of one cache."""
+    writable = np.flatnonzero(enabled)
+    classes = network.class_of[writable]
+    count = np.bincount(classes, minlength=network.n_classes)
+    single = np.where(count == 0, NONE, SEVERAL).astype(np.int32)
+    alone = count[classes] == 1
+    single[classes[alone]] = writable[alone]
+    for _, byte_class in specials:
+        single[byte_class] = SEVERAL  # never the only *byte*
+    return Knowledge(
+        -(-size // 32),
+        tables.max_depth,
+        network.n_classes,
+        memory,
+        bulk=size >= _BULK_VOCABULARY,
+        probes=other_probes(network.class_of, enabled),
+        specials=specials,
+        class_byte=single,
+    )
 
 
 def _unsatisfiable(network: Network, vocab: Vocabulary) -> Unsatisfiable:

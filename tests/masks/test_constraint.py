@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -421,3 +423,15 @@ def test_the_core_imports_without_torch_and_transformers() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_memory_goes_with_the_last_reference() -> None:
+    c = bind("a[ab]*c")
+    c.mask(c.advance(c.start, 0))
+    automaton = weakref.ref(c.cache.automaton)
+    gc.disable()  # nothing may wait for the collector of circles
+    try:
+        del c
+        assert automaton() is None
+    finally:
+        gc.enable()
