@@ -74,23 +74,14 @@ class DistinctConstraint(Constraint):
         super().__init__(
             network, vocab, limits, cache=cache, assume_all_bytes=assume_all_bytes, saved=saved
         )
-        texts = [text or b"" for text in vocab.tokens]
-        self._by_text: dict[bytes, list[int]] = {}
-        for token, text in enumerate(texts):
-            if text:
-                self._by_text.setdefault(text, []).append(token)
-        self._longest = max(map(len, texts), default=0)
-        self._quoting = _those(texts, lambda text: b'"' in text)
-        self._escaping = _those(texts, lambda text: b"\\" in text)
-        self._opening = frozenset(token for token, text in enumerate(texts) if b"[" in text)
-        self._opening_more = _those(texts, lambda text: b"[" in text and b"," in text)
+        self._suspects = _Suspects.of(vocab)
 
     # -- states ----------------------------------------------------------------------------
 
     def advance(self, state: int, token: int) -> int:
         """The state after a token; see `Constraint.advance`."""
         with self._cache.lock:
-            if self._history(state) is None and token not in self._opening:
+            if self._history(state) is None and token not in self._suspects.opening:
                 return super().advance(state, token)
             return self._advance(state, int(token))
 
@@ -98,7 +89,7 @@ class DistinctConstraint(Constraint):
         cache = self._cache
         data = self.vocab.tokens[token] if 0 <= token < len(self.vocab.tokens) else None
         history = self._history(state)
-        if not data or (history is None and token not in self._opening):
+        if not data or (history is None and token not in self._suspects.opening):
             return REJECTED if history is not None else super()._step(state, token)
         after, written = self._distinct.run(cache.configuration(state), history, data)
         if self._distinct.bound(after, written) >= UNREACHABLE:
@@ -191,15 +182,19 @@ class DistinctConstraint(Constraint):
     def _doubtful(self, row: Row, config: int, history: History | None) -> Iterator[int]:
         """The tokens of a row that may repeat an item, or leave no way not to."""
         if history is None:
-            yield from _in_row(row, self._opening_more)
+            yield from _in_row(row, self._suspects.opening_more)
             return
-        contested = history.contested
+        contested, suspects = history.contested, self._suspects
         if history.phase == STRING and not history.pending:
-            looked: Iterable[Ids] = (self._quoting,)
+            looked: Iterable[Ids] = (suspects.quoting,)
             if contested:
-                looked = (self._quoting, self._escaping, self._beginnings(history))
+                looked = (
+                    suspects.quoting,
+                    suspects.escaping,
+                    self._beginnings(history),
+                )
         elif history.phase == STRING and not contested:
-            looked = (self._quoting,)
+            looked = (suspects.quoting,)
         else:
             bits = np.unpackbits(row.view(np.uint8), bitorder="little")
             looked = (np.flatnonzero(bits),)
@@ -220,10 +215,34 @@ class DistinctConstraint(Constraint):
         found: list[int] = []
         for identity in history.used:
             if identity.startswith(history.text):
-                rest = identity[at : at + self._longest]
+                rest = identity[at : at + self._suspects.longest]
                 for size in range(1, len(rest) + 1):
-                    found += self._by_text.get(rest[:size], ())
+                    found += self._suspects.by_text.get(rest[:size], ())
         return np.array(found, np.int64)
+
+
+class _Suspects:
+    """The tokens of a vocabulary that may decide whether an item repeats, by what they hold."""
+
+    def __init__(self, vocab: Vocabulary) -> None:
+        texts = [text or b"" for text in vocab.tokens]
+        self.by_text: dict[bytes, list[int]] = {}
+        for token, text in enumerate(texts):
+            if text:
+                self.by_text.setdefault(text, []).append(token)
+        self.longest = max(map(len, texts), default=0)
+        self.quoting = _those(texts, lambda text: b'"' in text)
+        self.escaping = _those(texts, lambda text: b"\\" in text)
+        self.opening = frozenset(token for token, text in enumerate(texts) if b"[" in text)
+        self.opening_more = _those(texts, lambda text: b"[" in text and b"," in text)
+
+    @staticmethod
+    def of(vocab: Vocabulary) -> _Suspects:
+        """Those of a vocabulary, found on first use and kept with it."""
+        found: _Suspects | None = vocab.__dict__.get("_suspects")
+        if found is None:
+            found = vocab.__dict__.setdefault("_suspects", _Suspects(vocab))
+        return found
 
 
 def _those(texts: list[bytes], holds: Callable[[bytes], bool]) -> Ids:
