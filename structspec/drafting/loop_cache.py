@@ -32,40 +32,18 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
+
+from structspec.forward.slots import StoredLayer
 
 __all__ = ["LoopCache"]
 
 
-class _Layer(CacheLayerMixin):
-    """One layer's keys and values, [K, heads, slots, width]."""
-
-    is_croppable = False
-    supports_early_init = False
-
-    def __init__(self, owner: LoopCache) -> None:
-        super().__init__()
-        self._owner = owner
-        self.keys: Tensor = torch.empty(0)
-        self.values: Tensor = torch.empty(0)
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        def empty(like: Tensor) -> Tensor:
-            shape = (self._owner.rows, like.shape[1], self._owner.slots, like.shape[3])
-            return torch.zeros(shape, dtype=like.dtype, device=like.device)
-
-        self.keys, self.values = empty(key_states), empty(value_states)
-        self.is_initialized = True
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        return self._write(self.keys, key_states), self._write(self.values, value_states)
+class _Layer(StoredLayer):
+    """One layer's keys and values, [K, heads, slots, width]; its plan is the cache itself."""
 
     def _write(self, store: Tensor, new: Tensor) -> Tensor:
-        owner = self._owner
+        owner = self._plan
         if owner.reading is None:
             store.index_copy_(2, owner.position, new)
             return store[:, :, : owner.visible]
@@ -74,13 +52,13 @@ class _Layer(CacheLayerMixin):
         return store[:1, :, : first + new.shape[2]]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self._owner.seen(query_length), 0
+        return self._plan.seen(query_length), 0
 
     def get_seq_length(self) -> int:
-        return self._owner.seen(0)
+        return self._plan.seen(0)
 
     def get_max_length(self) -> int:
-        return self._owner.slots
+        return self._plan.slots
 
 
 class LoopCache:

@@ -36,7 +36,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
-__all__ = ["SlotCache", "fits"]
+__all__ = ["SlotCache", "StoredLayer", "fits"]
 
 _FIRST_SLOTS = 256
 
@@ -48,34 +48,55 @@ def fits(model: Any) -> bool:
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
 
 
-class _Layer(CacheLayerMixin):
-    """One layer's keys and values, [rows, heads, slots, width]."""
+class StoredLayer(CacheLayerMixin):
+    """One layer's keys and values, [rows, heads, slots, width], made at the first forward.
 
-    is_croppable = True
+    plan: says how many `rows` and `slots` there are, and what a forward writes and reads.
+    """
+
+    is_croppable = False
     supports_early_init = False
 
-    def __init__(self, plan: _Plan) -> None:
+    def __init__(self, plan: Any) -> None:
         super().__init__()
         self._plan = plan
         self.keys: Tensor = torch.empty(0)
         self.values: Tensor = torch.empty(0)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        def empty(like: Tensor) -> Tensor:
-            shape = (self._plan.rows, like.shape[1], self._plan.slots, like.shape[3])
-            return torch.zeros(shape, dtype=like.dtype, device=like.device)
-
-        self.keys, self.values = empty(key_states), empty(value_states)
+        """Make room, of the types of what is to be stored."""
+        self.keys, self.values = self._empty(key_states), self._empty(value_states)
         self.is_initialized = True
+
+    def _empty(self, like: Tensor) -> Tensor:
+        shape = (self._plan.rows, like.shape[1], self._plan.slots, like.shape[3])
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
+        """Store a forward's keys and values, and return those that it reads."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        elif self.keys.shape[0] < self._plan.rows or self.keys.shape[2] < self._plan.slots:
-            self.keys, self.values = self._grown(self.keys), self._grown(self.values)
         return self._write(self.keys, key_states), self._write(self.values, value_states)
+
+    def _write(self, store: Tensor, new: Tensor) -> Tensor:
+        """Write the new places into keys or values, and return what the forward reads."""
+        raise NotImplementedError
+
+
+class _Layer(StoredLayer):
+    """The layer of rows that begin, end and grow on their own."""
+
+    is_croppable = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        plan, held = self._plan, self.keys.shape
+        if self.is_initialized and (held[0] < plan.rows or held[2] < plan.slots):
+            self.keys, self.values = self._grown(self.keys), self._grown(self.values)
+        return super().update(key_states, value_states)
 
     def _write(self, store: Tensor, new: Tensor) -> Tensor:
         plan = self._plan
@@ -89,8 +110,7 @@ class _Layer(CacheLayerMixin):
         return store[plan.row_index, :, : plan.visible]
 
     def _grown(self, old: Tensor) -> Tensor:
-        shape = (self._plan.rows, old.shape[1], self._plan.slots, old.shape[3])
-        new = torch.zeros(shape, dtype=old.dtype, device=old.device)
+        new = self._empty(old)
         new[: old.shape[0], :, : old.shape[2]] = old
         return new
 
