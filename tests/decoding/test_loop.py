@@ -351,22 +351,10 @@ def test_nonsense_drafts_cost_time_only(
     )
 
 
-def test_sliding_windows_decode_like_a_fresh_forward(tiny_vocab: Vocabulary, bind: Bind) -> None:
-    import transformers
-
-    torch.manual_seed(5)
-    config = transformers.MistralConfig(
-        vocab_size=6,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        sliding_window=4,
-        max_position_embeddings=64,
-        initializer_range=0.6,
-    )
-    network = transformers.MistralForCausalLM(config).to(torch.float64).eval()
+def test_sliding_windows_decode_like_a_fresh_forward(
+    tiny_vocab: Vocabulary, sliding_model: Model, bind: Bind
+) -> None:
+    network = sliding_model.model
     model = Model(network, None, name="sliding", vocab=tiny_vocab)
     constraint = bind("(ab|ba|c){8,12}", tiny_vocab)
     greedy = Sampling(temperature=0.0)

@@ -283,16 +283,20 @@ def test_grammar_and_reader_agree_on_many_changed_replies(tools, draw, name, cha
     assert allowed == read, "".join(map(str, mutated))
 
 
+def _judge_pythonic(tools, draw, change, seed, longest):
+    form = find_format("pythonic")
+    grammar = _liberal(form, tools, Marking())
+    parts = [p.decode() for p in draw(grammar, random.Random(seed), longest)]
+    allowed, read = verdicts(form, grammar, tools, changed(parts, change), Marking())
+    assert read or not allowed
+
+
 @settings(max_examples=12, deadline=None)
 @given(change=changes(), seed=st.integers(0, 9))
 def test_what_the_reader_refuses_of_changed_pythonic_replies_the_grammar_refuses(
     tools, draw, change, seed
 ):
-    form = find_format("pythonic")
-    grammar = _liberal(form, tools, Marking())
-    parts = [p.decode() for p in draw(grammar, random.Random(seed), 90)]
-    allowed, read = verdicts(form, grammar, tools, changed(parts, change), Marking())
-    assert read or not allowed
+    _judge_pythonic(tools, draw, change, seed, 90)
 
 
 @pytest.mark.full
@@ -301,11 +305,7 @@ def test_what_the_reader_refuses_of_changed_pythonic_replies_the_grammar_refuses
 def test_what_the_reader_refuses_of_many_changed_pythonic_replies_the_grammar_refuses(
     tools, draw, change, seed
 ):
-    form = find_format("pythonic")
-    grammar = _liberal(form, tools, Marking())
-    parts = [p.decode() for p in draw(grammar, random.Random(seed), 150)]
-    allowed, read = verdicts(form, grammar, tools, changed(parts, change), Marking())
-    assert read or not allowed
+    _judge_pythonic(tools, draw, change, seed, 150)
 
 
 # -- markers --------------------------------------------------------------------------------------
