@@ -13,7 +13,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head bench-compile
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -81,6 +81,9 @@ $(PEERS)/.installed: Makefile
 bench-masks: $(VENV)/.installed $(PEERS)/.installed  ## masks beside other engines, on MaskBench
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m structspec.bench.masks --python $(PEERS)/bin/python
+
+bench-compile: $(VENV)/.installed $(PEERS)/.installed  ## schema to first mask beside llguidance, all of MaskBench's open half
+	$(BIN)/python -m structspec.bench.compile_times --python $(PEERS)/bin/python
 
 bench-grammars: $(VENV)/.installed $(PEERS)/.installed  ## masks of Python and SQL grammars beside other engines
 	$(BIN)/python -m structspec.bench.grammars --python $(PEERS)/bin/python

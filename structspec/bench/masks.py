@@ -35,12 +35,14 @@ from structspec.bench.masks_jobs import (
     maskbench_jobs,
     write_vocabulary,
 )
-from structspec.bench.masks_report import plot, tables, write_between_markers
+from structspec.bench.masks_report import plot, tables
 from structspec.bench.masks_run import EngineRun, run_engine
+from structspec.bench.pages import write_between_markers
 from structspec.errors import MissingExtra
 
 __all__ = ["COMMON", "ENGINES", "main", "summarise"]
 
+COMMAND = "python -m structspec.bench.masks"
 #: Engines whose common texts decide over which masks times are compared.
 COMMON = ("structspec", "llguidance", "xgrammar-strict")
 ENGINES = (*COMMON, "xgrammar", "outlines-core", "lm-format-enforcer")
@@ -196,9 +198,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = "" if engines == list(ENGINES) else f" --engines {options.engines}"
     began = time.perf_counter()
     report: dict[str, Any] = {
-        "command": "python -m structspec.bench.masks "
-        f"--schemas {options.schemas} --seed {options.seed} --repeats {options.repeats} "
-        f"--clock {options.clock}{chosen}",
+        "command": f"{COMMAND} --schemas {options.schemas} --seed {options.seed} "
+        f"--repeats {options.repeats} --clock {options.clock}{chosen}",
         "machine": describe_machine(),
         "common_engines": [e for e in engines if e in COMMON],
         "vocabularies": {},
@@ -216,7 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
         out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         plot(times, out.with_suffix(".svg"))
         if options.out is None:
-            write_between_markers(Path("docs/masks.md"), text)
+            write_between_markers(Path("docs/masks.md"), COMMAND, text)
     return 0
 
 

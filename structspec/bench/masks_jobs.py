@@ -52,8 +52,10 @@ def write_vocabulary(vocab: Vocabulary, path: Path) -> None:
     )
 
 
-def maskbench_jobs(vocab: Vocabulary, schemas: int, seed: int) -> list[dict[str, Any]]:
-    """A sample of `schemas` schemas with all their texts, tokenized."""
+def maskbench_jobs(
+    vocab: Vocabulary, schemas: int, seed: int, *, texts: bool = True
+) -> list[dict[str, Any]]:
+    """A sample of `schemas` schemas, with all their texts tokenized or without texts."""
     path = data_folder() / "maskbench" / "open.jsonl.xz"
     if not path.is_file():
         raise FileNotFoundError(
@@ -68,7 +70,7 @@ def maskbench_jobs(vocab: Vocabulary, schemas: int, seed: int) -> list[dict[str,
             "schema": groups[i].schema,
             "texts": [
                 {"ids": vocab.encode(t.text.encode("utf-8", "surrogatepass")), "valid": t.valid}
-                for t in groups[i].tests
+                for t in (groups[i].tests if texts else ())
             ],
         }
         for i in chosen

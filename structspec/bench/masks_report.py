@@ -6,29 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from structspec.bench.pages import markdown_number, markdown_table
 from structspec.errors import MissingExtra
 
-__all__ = ["plot", "tables", "write_between_markers"]
+__all__ = ["plot", "tables"]
 
-BEGIN, END = "<!-- begin: python -m structspec.bench.masks -->", "<!-- end -->"
 _PERCENTILES = ("avg", "p50", "p90", "p99", "p99.9", "max")
 _WRONG = ("false accept", "false reject", "inconsistent")
 _FAILED = ("refused schemas", "refused", "timeout schemas", "crash schemas")
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|" + "|".join("---" for _ in head) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def _cells(figures: Mapping[str, float] | None) -> list[str]:
     if figures is None:
         return ["–"] * len(_PERCENTILES)
-    return [_number(figures[p]) for p in _PERCENTILES]
+    return [markdown_number(figures[p]) for p in _PERCENTILES]
 
 
 def _ratios(mine: Any, theirs: Any) -> list[str]:
@@ -75,7 +66,7 @@ def _vocabulary(name: str, figures: Mapping[str, Any]) -> list[str]:
             row.append(n)
         for row in rows[len(counted) :]:
             row.append("")
-        parts += [f"{title}:", _table(["", *_PERCENTILES, "n"], rows)]
+        parts += [f"{title}:", markdown_table(["", *_PERCENTILES, "n"], rows)]
     rows = []
     for engine, f in engines.items():
         verdicts = f["verdicts"]
@@ -85,11 +76,11 @@ def _vocabulary(name: str, figures: Mapping[str, Any]) -> list[str]:
                 str(verdicts.get("right", 0)),
                 *(str(verdicts.get(kind, 0)) for kind in (*_WRONG, *_FAILED)),
                 str(f["not_reached"]),
-                _number(f["grown_mib"]),
+                markdown_number(f["grown_mib"]),
             ]
         )
     head = ["", "right", *_WRONG, *_FAILED, "schemas not reached", "memory grown, MiB"]
-    parts += ["Verdicts over all texts, failures and memory:", _table(head, rows)]
+    parts += ["Verdicts over all texts, failures and memory:", markdown_table(head, rows)]
     parts += _hard(figures["hard"])
     return parts
 
@@ -103,19 +94,13 @@ def _hard(hard: Mapping[str, Any]) -> list[str]:
             cell = row[engine]
             times = cell.get("mask_us")
             if cell["outcome"] == "accepted" and times:
-                cells.append(f"{_number(times['p99'])} ({_number(cell['first_mask_ms'])} ms)")
+                cells.append(
+                    f"{markdown_number(times['p99'])} ({markdown_number(cell['first_mask_ms'])} ms)"
+                )
             else:
                 cells.append(cell["outcome"].split(":", 1)[0])
         rows.append(cells)
-    return ["Hard schemas, mask p99 in µs (first mask):", _table(["", *engines], rows)]
-
-
-def write_between_markers(path: Path, text: str) -> None:
-    """Replace what stands between the markers of a page."""
-    page = path.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+    return ["Hard schemas, mask p99 in µs (first mask):", markdown_table(["", *engines], rows)]
 
 
 def plot(times: Mapping[str, Mapping[str, Sequence[float]]], path: Path) -> None:

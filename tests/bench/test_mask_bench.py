@@ -12,7 +12,7 @@ import pytest
 from structspec.bench import masks_run
 from structspec.bench.masks import percentiles, summarise
 from structspec.bench.masks_jobs import hard_jobs, write_vocabulary
-from structspec.bench.masks_report import BEGIN, END, tables, write_between_markers
+from structspec.bench.masks_report import tables
 from structspec.bench.masks_run import EngineRun, run_engine
 from structspec.bench.masks_worker import read_vocabulary
 from structspec.vocab import Vocabulary
@@ -52,13 +52,6 @@ def test_only_texts_that_all_common_engines_walk_are_compared() -> None:
     report = {"machine": {"cores": 2, "processor": "x", "python": "3"}, "command": "c"}
     text = tables({**report, "vocabularies": {"v": figures}})
     assert "| *structspec / llguidance* | 1.00 |" in text
-
-
-def test_a_page_keeps_what_stands_around_the_markers(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_between_markers(page, "new")
-    assert page.read_text() == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
 
 
 def test_workers_answer_time_out_and_are_replaced(

@@ -1,0 +1,44 @@
+"""Tables inside documentation pages: what a benchmark wrote stands between two markers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from structspec.errors import StructspecError
+
+__all__ = ["END", "begin", "markdown_number", "markdown_table", "write_between_markers"]
+
+END = "<!-- end -->"
+
+
+def begin(command: str) -> str:
+    """The marker before the tables of a command, such as `python -m structspec.bench.masks`."""
+    return f"<!-- begin: {command} -->"
+
+
+def write_between_markers(path: Path, command: str, text: str) -> None:
+    """Replace what stands between a command's marker and the next `END` of a page.
+
+    Raises `StructspecError` if the page does not hold both.
+    """
+    page = path.read_text(encoding="utf-8")
+    before, marker, rest = page.partition(begin(command))
+    _, end, after = rest.partition(END)
+    if not marker or not end:
+        raise StructspecError(
+            f"'{path}' does not hold the line '{begin(command)}' and '{END}' behind it; put both "
+            "where the tables shall stand"
+        )
+    path.write_text(f"{before}{marker}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are written already."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "|".join("---" for _ in head) + "|"]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def markdown_number(value: float) -> str:
+    """Three significant digits, or whole with thousands apart."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
