@@ -46,7 +46,7 @@ from structspec.errors import MissingExtra, ModelError
 if TYPE_CHECKING:
     from structspec.vocab import Vocabulary
 
-__all__ = ["Model", "cache_directory", "load"]
+__all__ = ["Model", "cache_directory", "load", "quicken"]
 
 log = logging.getLogger("structspec")
 
@@ -212,13 +212,15 @@ def load(
     *,
     device: str | Any | None = None,
     dtype: str | Any | None = None,
+    quick: bool = True,
     **kwargs: Any,
 ) -> Model:
     """Load a model and its tokenizer.
 
     `name` is `"default"`, a directory, a `.gguf` file or a hub name. `device` defaults to CUDA
     where there is one, else the CPU; `dtype` to float32 on the CPU (bfloat16 ties change greedy
-    choices) and to the checkpoint's own elsewhere. Further arguments go to
+    choices) and to the checkpoint's own elsewhere. `quick`: see `quicken`; with False the network
+    is just as transformers makes it. Further arguments go to
     `AutoModelForCausalLM.from_pretrained`.
 
     Raises `MissingExtra` without torch or transformers and `ModelError` if loading fails.
@@ -252,10 +254,23 @@ def load(
             model = model.to(device)
         except (RuntimeError, AssertionError) as error:
             raise ModelError(f"cannot move {label!r} to {device}: {_first_line(error)}") from error
-    from structspec.packed import pack_output
-
-    pack_output(model)
+    if quick:
+        quicken(model)
     return Model.wrap(model, tokenizer, name=label)
+
+
+def quicken(network: Any) -> None:
+    """Let a transformers model on the CPU verify a few tokens at little more than the cost of one.
+
+    `load` does this; call it for a model that you load yourself. Linear layers in float32 become
+    `linear.FewRowsLinear`, attention with shared key heads no longer copies keys (`attention`).
+    Weights, results up to rounding, training and other devices are unaffected.
+    """
+    from structspec.attention import share_key_heads
+    from structspec.linear import use_few_rows
+
+    use_few_rows(network)
+    share_key_heads(network)
 
 
 def cache_directory() -> Path:

@@ -3,8 +3,8 @@
     python -m structspec.bench.forwards --threads 1 2 --json docs/results/forwards.json
 
 Speculation pays by the ratio cost(n) / cost(1). Per setting the table shows the whole forward with
-logits of all n rows, the same with the output matrix in torch's plain layout, and the output matrix
-alone in both. With one thread the clock is the thread's own processor time, which other processes
+logits of all n rows, the same with torch's own product in every layer, and the output matrix alone
+in both ways. With one thread the clock is the thread's own processor time, which other processes
 on the machine disturb less; with more it is the wall.
 """
 
@@ -42,25 +42,27 @@ def measure(
     import torch
 
     from structspec.forward.rows import Call, TargetRows
-    from structspec.packed import PackedLinear
+    from structspec.linear import FewRowsLinear
 
     rows = TargetRows(model)
     row = rows.open()
     rows.forward([Call(row, list(range(100, 100 + _PROMPT)))])
     layer = model.model.get_output_embeddings()
-    kind = type(layer)
+    ours = [part for part in model.model.modules() if type(part) is FewRowsLinear]
 
     def forward(count: int) -> None:
         rows.forward([Call(row, list(range(700, 700 + count)), keep=count)])
         rows.crop(row, count)
 
-    def plainly(run: Callable[[], object]) -> Callable[[], None]:
+    def with_torch(run: Callable[[], object]) -> Callable[[], None]:
         def inner() -> None:
-            layer.__class__ = torch.nn.Linear
+            for part in ours:
+                part.__class__ = torch.nn.Linear  # type: ignore[assignment]
             try:
                 run()
             finally:
-                layer.__class__ = kind
+                for part in ours:
+                    part.__class__ = FewRowsLinear
 
         return inner
 
@@ -80,9 +82,9 @@ def measure(
             "forward_ms": _cost(whole, clock, repeats),
             "head_ms": _cost(head, clock, repeats),
         }
-        if kind is PackedLinear:
-            result["forward_plain_head_ms"] = _cost(plainly(whole), clock, repeats)
-            result["head_plain_ms"] = _cost(plainly(head), clock, repeats)
+        if ours:
+            result["forward_torch_ms"] = _cost(with_torch(whole), clock, repeats)
+            result["head_torch_ms"] = _cost(with_torch(head), clock, repeats)
         found.append(result)
     return found
 
@@ -109,7 +111,7 @@ def main(arguments: list[str] | None = None) -> int:
         "machine": describe_machine(),
         "settings": [],
     }
-    columns = ("tokens", "forward_ms", "ratio", "forward_plain_head_ms", "head_ms", "head_plain_ms")
+    columns = ("tokens", "forward_ms", "ratio", "forward_torch_ms", "head_ms", "head_torch_ms")
     for dtype in options.dtypes:
         for attention in options.attention:
             model = load(options.model, dtype=dtype, attn_implementation=attention)

@@ -80,10 +80,15 @@ def source_of(setting: Setting) -> Any:
 
 
 class Bench:
-    """A model and the ways to answer a task with it."""
+    """A model and the ways to answer a task with it.
 
-    def __init__(self, model: Any, max_tokens: int, seed: int = 0) -> None:
+    `stock`: the same model just as transformers makes it, which other engines and transformers'
+    own decoding run.
+    """
+
+    def __init__(self, model: Any, stock: Any, max_tokens: int, seed: int = 0) -> None:
         self.model = model
+        self.stock = stock
         self.max_tokens = max_tokens
         self.seed = seed
         self._peers: dict[str, Any] = {}
@@ -155,14 +160,14 @@ class Bench:
         elif kind == "model":
             from structspec.models import load
 
-            more["assistant_model"] = load(argument).model
+            more["assistant_model"] = load(argument, quick=False).model
         return self._generate(setting, task, processor, more)
 
     def _peer(self, setting: Setting, task: ToolTask) -> Answer:
         from structspec.bench.peer_processors import PEERS
 
         if setting.draft not in self._peers:
-            self._peers[setting.draft] = PEERS[setting.draft](self.model)
+            self._peers[setting.draft] = PEERS[setting.draft](self.stock)
         processor = self._peers[setting.draft].processor(task.schema)
         return self._generate(setting, task, processor, {})
 
@@ -184,12 +189,13 @@ class Bench:
         options: dict[str, Any] = {"do_sample": False}
         if setting.temperature:
             options = {"do_sample": True, "temperature": setting.temperature, "top_k": 0}
-        handle = self.model.model.register_forward_hook(count, with_kwargs=True)
+        network = self.stock.model
+        handle = network.register_forward_hook(count, with_kwargs=True)
         torch.manual_seed(self.seed)
         try:
             started = time.perf_counter()
-            rows = self.model.model.generate(
-                ids.to(self.model.device),
+            rows = network.generate(
+                ids.to(self.stock.device),
                 logits_processor=[processor],
                 max_new_tokens=self.max_tokens,
                 pad_token_id=self.model.eos_ids[0],
@@ -263,7 +269,9 @@ def main(arguments: list[str] | None = None) -> int:
     from structspec.models import load
 
     torch.set_num_threads(options.threads)
-    bench = Bench(load(options.model, dtype=options.dtype), options.max_tokens, options.seed)
+    model = load(options.model, dtype=options.dtype)
+    stock = load(options.model, dtype=options.dtype, quick=False)
+    bench = Bench(model, stock, options.max_tokens, options.seed)
     tasks = [*read_tasks(options.tasks), *read_schema_tasks(options.schemas)]
     # tool calls and schemas alternate, so that a run that is cut short has both
     tasks = sorted(tasks, key=_turns(tasks).__getitem__)

@@ -40,6 +40,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structspec.attention import MASK_FORMS
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Draft, DraftBuilder, Request
 from structspec.drafting.loop_cache import LoopCache
@@ -80,7 +81,7 @@ def device_can_draft(settings: ModelDraft, request: Request, alignment: Alignmen
         if cut or sampling.reads_history or sampling.logit_bias:
             return False
     attention = getattr(model.model.config, "_attn_implementation", None)
-    return attention in ("sdpa", "eager") and fits(model.model)
+    return attention in MASK_FORMS and fits(model.model)
 
 
 class DeviceDrafter(ModelDrafter):

@@ -39,6 +39,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structspec.attention import MASK_FORMS
 from structspec.errors import PromptError
 from structspec.forward.slots import SlotCache, fits
 from structspec.forward.target import Target
@@ -84,7 +85,7 @@ class TargetRows:
         slotted = "position_ids" in parameters and "attention_mask" in parameters
         self._cache = SlotCache(model.model.config) if slotted and fits(model.model) else None
         kind = getattr(model.model.config, "_attn_implementation", None)
-        self._mask_kind = kind if kind in ("sdpa", "eager") else None
+        self._mask_form = MASK_FORMS.get(str(kind))
         self._ids: dict[int, list[int]] = {}
         self._targets: dict[int, Target] = {}
         self._used: set[int] = set()
@@ -153,8 +154,8 @@ class TargetRows:
                 continue
             if not self._ids[call.row] and not self.taps:
                 call = self._reuse(call)
-            alone = len(call.ids) > _TOGETHER or self._mask_kind is None
-            if alone and (call.parents is None or self._mask_kind is not None):
+            alone = len(call.ids) > _TOGETHER or self._mask_form is None
+            if alone and (call.parents is None or self._mask_form is not None):
                 results[index] = self._run([call], model)[0]
             elif alone:
                 results[index] = self._by_paths(call)
@@ -172,7 +173,7 @@ class TargetRows:
         for call in calls:
             self._check(call)
         if len(calls) > 1 and (
-            self._mask_kind is None or max(len(call.ids) for call in calls) > _TOGETHER
+            self._mask_form is None or max(len(call.ids) for call in calls) > _TOGETHER
         ):
             return [self._run([call], model, states=True)[0] for call in calls]
         return self._run(calls, model, states=True)
@@ -343,7 +344,7 @@ class TargetRows:
         return positions, visible
 
     def _mask(self, visible: Tensor) -> Tensor:
-        if self._mask_kind == "sdpa":
+        if self._mask_form == "visible":
             return visible[:, None]
         dtype = self.model.dtype
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
