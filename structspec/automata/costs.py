@@ -49,6 +49,7 @@ from structspec.automata.tables import (
     REST,
     Network,
 )
+from structspec.automata.views import view_i32, view_u8
 from structspec.errors import BudgetExceeded
 
 IntArray = NDArray[np.int32]
@@ -218,6 +219,10 @@ def _sweep(  # type: ignore[no-untyped-def]
 
     In token mode `via` is fixed (from byte mode) and only the tokens along that path count.
     """
+    required, repeatable = view_i32(required), view_i32(repeatable)
+    member_value, member_key = view_i32(member_value), view_i32(member_key)
+    member_order, root = view_i32(member_order), view_i32(root)
+    trie_byte, trie_skip = view_u8(trie_byte), view_i32(trie_skip)
     n_states = len(kind)
     infinite = UNREACHABLE
     longest = 1

@@ -11,6 +11,7 @@ from numba import njit
 
 from structspec.automata.memory import ZERO, inner, wide
 from structspec.automata.tables import MEMBER, MEMBER_KEY
+from structspec.automata.views import view_i32, view_u8
 
 #: No finite text (or token sequence) leads there.
 UNREACHABLE = 1 << 28
@@ -139,29 +140,31 @@ def reachable_members(  # type: ignore[no-untyped-def]
     """
     # reversed edges between key states
     back_start = np.zeros(n_states + 1, np.int32)
-    # Of edges to the same target in a row (byte classes of one label) the first says everything.
+    # Of the edges of a state to the same target the first says everything.
+    met = np.full(n_states, -1, np.int32)
     for q in range(n_states):
         if kind[q] == MEMBER_KEY:
-            before = -1
             for e in range(edge_start[q], edge_start[q + 1]):
-                if class_enabled[edge_class[e]] and edge_target[e] != before:
-                    before = edge_target[e]
-                    back_start[before + 1] += 1
+                after = edge_target[e]
+                if met[after] != q and class_enabled[edge_class[e]]:
+                    met[after] = q
+                    back_start[after + 1] += 1
     for q in range(n_states):
         back_start[q + 1] += back_start[q]
     fill = back_start.copy()
     back_state = np.zeros(back_start[n_states], np.int32)
     back_edge = np.zeros(back_start[n_states], np.int32)
+    met[:] = -1
     for q in range(n_states):
         if kind[q] == MEMBER_KEY:
-            before = -1
             for e in range(edge_start[q], edge_start[q + 1]):
-                if class_enabled[edge_class[e]] and edge_target[e] != before:
-                    before = edge_target[e]
-                    i = fill[before]
+                after = edge_target[e]
+                if met[after] != q and class_enabled[edge_class[e]]:
+                    met[after] = q
+                    i = fill[after]
                     back_state[i] = q
                     back_edge[i] = e
-                    fill[before] = i + 1
+                    fill[after] = i + 1
     # accepting states per member slot
     slots = members_start[-1]
     accept_start = np.zeros(slots + 1, np.int32)
@@ -280,6 +283,8 @@ def key_tokens(  # type: ignore[no-untyped-def]
     reach_via, trie_byte, trie_skip, trie_terminal, root,
 ):  # fmt: skip
     """Tokens along the shortest way from each key state to the end of each member's key."""
+    reach_start, reach_member = view_i32(reach_start), view_i32(reach_member)
+    trie_byte, trie_skip, root = view_u8(trie_byte), view_i32(trie_skip), view_i32(root)
     n_states = len(edge_start) - 1
     n = len(reach_member)
     state_of = np.zeros(n, np.int32)
