@@ -19,7 +19,7 @@ from structspec.frontends.jsonschema import text_automata
 from structspec.frontends.jsonschema.budget import automaton_budget, most_states, spend, write
 from structspec.frontends.jsonschema.format_texts import format_texts
 from structspec.frontends.jsonschema.formats import Format
-from structspec.frontends.jsonschema.intervals import LENGTHS, Intervals, contains
+from structspec.frontends.jsonschema.intervals import Intervals, contains
 from structspec.frontends.jsonschema.spelling import ALL_CHARACTERS, Ranges, Spelling
 from structspec.frontends.jsonschema.strings import StringShape
 
@@ -72,7 +72,11 @@ def _one_large_format(shape: StringShape) -> Format | None:
     if len(shape.formats) != 1 or shape.pattern is not None or shape.excluded:
         return None
     ((kind, has),) = shape.formats
-    return kind if has and kind.large and shape.lengths == LENGTHS else None
+    if not has or not kind.large:
+        return None
+    # Bounds that every such string keeps say nothing.
+    shortest, longest = kind.span
+    return kind if contains(shape.lengths, shortest, longest + 1) else None
 
 
 def _matching(pattern: CharDfa, lengths: Intervals, spelling: Spelling, registers: bool) -> ir.Node:
