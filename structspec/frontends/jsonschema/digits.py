@@ -38,6 +38,7 @@ from structspec.frontends.jsonschema.intervals import (
     contains,
     intersect,
 )
+from structspec.frontends.jsonschema.kept import Kept
 from structspec.frontends.jsonschema.numbers import NumberSet, ceiling, floor
 
 __all__ = ["Digits", "Piece", "pieces"]
@@ -244,10 +245,10 @@ class Digits:
             reader = _reader(piece, negative, scale)
             if reader is None:
                 continue
-            automaton = _explore(reader)
+            automaton = _automaton_of(reader)
             if automaton is None:
                 return None
-            magnitude = _lower(_minimise(automaton), self.rules, self._bodies)
+            magnitude = _lower(automaton, self.rules, self._bodies)
             texts.append(ir.sequence((_MINUS, magnitude)) if negative else magnitude)
         holds_zero = piece.holds_zero and not (scale and scale.others)
         if holds_zero and self.spelling == "any":
@@ -468,6 +469,22 @@ class _Automaton:
 
     transitions: tuple[dict[int, int], ...]
     accepting: tuple[bool, ...]
+
+
+# Minimal automata by what they read, for every compile of the process; weighed in states.
+_MADE: Kept[_Reader, _Automaton] = Kept(100_000)
+
+
+def _automaton_of(reader: _Reader) -> _Automaton | None:
+    """The minimal automaton of a reader; None if it has too many states."""
+    found = _MADE.get(reader)
+    if found is None:
+        explored = _explore(reader)
+        if explored is None:
+            return None
+        found = _minimise(explored)
+        found = _MADE.put(reader, found, len(found.transitions))
+    return found
 
 
 def _explore(reader: _Reader) -> _Automaton | None:
