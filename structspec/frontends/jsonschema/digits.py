@@ -28,8 +28,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from structspec import ir
-from structspec.automata.chardfa import CharDfa
-from structspec.frontends.jsonschema.budget import automaton_budget, most_states, spend
+from structspec.frontends.jsonschema.budget import most_states, spend
 from structspec.frontends.jsonschema.intervals import (
     INTEGERS,
     REALS,
@@ -40,6 +39,7 @@ from structspec.frontends.jsonschema.intervals import (
 )
 from structspec.frontends.jsonschema.kept import Kept
 from structspec.frontends.jsonschema.numbers import NumberSet, ceiling, floor
+from structspec.frontends.jsonschema.text_automata import words_node
 
 __all__ = ["Digits", "Piece", "pieces"]
 
@@ -265,10 +265,7 @@ class Digits:
 def _literals(texts: list[str]) -> ir.Node:
     """The minimal automaton of many ASCII texts."""
     spend(sum(map(len, texts)) >> 3)
-    dfa = CharDfa.of_strings(texts, automaton_budget(most_states()))
-    labels = [ir.Chars(ranges) for ranges in dfa.classes]
-    rows = tuple(tuple((labels[label], target) for label, target in row) for row in dfa.rows)
-    return ir.Automaton(rows, dfa.accepting)
+    return words_node(texts, ir.Chars, most_states())
 
 
 @dataclass(frozen=True, slots=True)
