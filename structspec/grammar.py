@@ -298,7 +298,9 @@ def compile(  # the surface's name: structspec.compile
     if syntax == "json_schema":
         spec = describe(source)
         options = replace(options, tell_apart=True)
-        grammar_ir, report = lower_schema(spec.schema, options, limits, watch)
+        grammar_ir, report = lower_schema(
+            spec.schema, options, limits, watch, exact=isinstance(source, str)
+        )
     elif syntax == "structural_tag":
         grammar_ir, report = lower_tags(source, options)
     else:

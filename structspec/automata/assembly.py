@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +60,9 @@ def assemble(
     )
     class_of = number[d.class_of].astype(np.uint8)
     n_bytes = n_classes - len(program.specials)
-    class_bytes = [bytearray() for _ in range(n_classes)]
-    for value, index in enumerate(class_of.tolist()):
-        class_bytes[index].append(value)
+    by_class = np.argsort(class_of, kind="stable").astype(np.uint8).tobytes()
+    ends = np.cumsum(np.bincount(class_of, minlength=n_classes)).tolist()
+    class_bytes = tuple(by_class[a:b] for a, b in pairwise((0, *ends)))
     n_edges = int(edge_start[-1])
     final = d.marks[:, 2].astype(np.uint8)
     quiet = (np.diff(edge_start) == 0) & (np.diff(d.call_start) == 0) & (np.diff(d.op_start) == 0)
@@ -71,7 +72,7 @@ def assemble(
     return Network(
         n_states=len(final),
         class_of=class_of,
-        class_bytes=tuple(bytes(members) for members in class_bytes),
+        class_bytes=class_bytes,
         edge_start=edge_start.copy(),
         edge_class=d.edge_class[:n_edges].copy(),
         edge_target=d.edge_target[:n_edges].copy(),

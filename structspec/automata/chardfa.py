@@ -12,10 +12,9 @@ edges.
 Cost: products take (pairs of states) x (classes), minimising n log n. Every operation takes a
 `Budget` (30,000 states, 10 s) and raises `BudgetExceeded` beyond it.
 
-Siblings: `chardfa_nfa` builds them from patterns, `chardfa_lengths` says which lengths occur,
-`dfa` is the determinisation over bytes inside the network.
-Sources: Rabin and Scott 1959 (products); J. Daciuk, S. Mihov, B. W. Watson and R. E. Watson,
-"Incremental construction of minimal acyclic finite-state automata", 2000 (finite sets).
+Siblings: `chardfa_nfa` builds them from patterns, `chardfa_words` from lists of strings;
+`chardfa_lengths` says which lengths occur; `subsets` is the determinisation over bytes.
+Source: Rabin and Scott 1959 (products).
 
 Example::
 
@@ -46,7 +45,8 @@ from structspec.automata.chardfa_alphabet import (
 from structspec.automata.chardfa_lengths import LengthSet, lengths_from
 from structspec.automata.chardfa_minimise import Rows, Table, canonical
 from structspec.automata.chardfa_nfa import CharNfa, determinise
-from structspec.errors import BudgetExceeded, SchemaError
+from structspec.automata.chardfa_words import minimal_words
+from structspec.errors import BudgetExceeded
 
 __all__ = ["Budget", "CharDfa", "CharNfa", "LengthSet", "Ranges"]
 
@@ -69,7 +69,10 @@ class CharDfa:
 
     def __init__(self, table: Table, meter: Meter, *, minimal: bool = False) -> None:
         self.classes, self.rows, self.accepting = canonical(table, meter, minimal=minimal)
-        self._hash = hash((self.classes, self.rows, self.accepting))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.classes, self.rows, self.accepting))
 
     def __hash__(self) -> int:
         return self._hash
@@ -80,7 +83,8 @@ class CharDfa:
         if not isinstance(other, CharDfa):
             return NotImplemented
         return (
-            self._hash == other._hash
+            len(self.rows) == len(other.rows)
+            and self._hash == other._hash
             and self.rows == other.rows
             and self.accepting == other.accepting
             and self.classes == other.classes
@@ -103,8 +107,14 @@ class CharDfa:
 
         A lone surrogate is no Unicode scalar value and raises `SchemaError`.
         """
-        meter = _meter(budget)
-        return cls(_acyclic(sorted(set(strings)), meter), meter, minimal=True)
+        made = cls.__new__(cls)
+        words = sorted(set(strings))
+        if not any(words):
+            return _EMPTY_STRING if words else _NOTHING
+        found = minimal_words(words, _meter(budget))
+        made.classes, made.accepting = found.classes, found.accepting
+        made.rows = found.rows(range(len(found.classes)))
+        return made
 
     @classmethod
     def of_length(cls, low: int, high: int | None, ranges: Ranges = SCALARS) -> CharDfa:
@@ -410,53 +420,6 @@ def _repetition(ranges: Ranges, low: int, high: int | None) -> CharDfa:
     return CharDfa(table, Budget(states=MOST_PAIRS).meter(), minimal=True)
 
 
-def _acyclic(strings: list[str], meter: Meter) -> Table:
-    """The minimal automaton of sorted strings: finished ends are looked up before they are kept."""
-    letters = sorted({character for text in strings for character in text})
-    if any("\ud800" <= letter <= "\udfff" for letter in letters):
-        raise SchemaError("a lone surrogate is not a character of any string")
-    label = {letter: number for number, letter in enumerate(letters)}
-    table = Table([((ord(letter), ord(letter)),) for letter in letters], [{}], [False])
-    register: dict[tuple[bool, tuple[tuple[int, int], ...]], int] = {}
-    path: list[tuple[int, int, int]] = []  # (source, label, target) of the string before
-    spare: list[int] = []
-
-    def settle(down_to: int) -> None:
-        while len(path) > down_to:
-            source, edge, target = path.pop()
-            row = table.rows[target]
-            kept = register.setdefault((table.accepting[target], tuple(row.items())), target)
-            if kept != target:
-                table.rows[source][edge] = kept
-                table.rows[target] = {}
-                spare.append(target)
-
-    previous = ""
-    for text in strings:
-        common = 0
-        for mine, theirs in zip(text, previous, strict=False):
-            if mine != theirs:
-                break
-            common += 1
-        settle(common)
-        state = path[-1][2] if path else 0
-        for character in text[common:]:
-            if spare:
-                target = spare.pop()
-                table.accepting[target] = False
-            else:
-                target = len(table.rows)
-                table.rows.append({})
-                table.accepting.append(False)
-                meter.check(target + 1)
-            table.rows[state][label[character]] = target
-            path.append((state, label[character], target))
-            state = target
-        table.accepting[state] = True
-        previous = text
-    settle(0)
-    return table
-
-
 _NOTHING = CharDfa(Table([], [{}], [False]), Budget().meter())
+_EMPTY_STRING = CharDfa(Table([], [{}], [True]), Budget().meter())
 _EVERYTHING = CharDfa(Table([SCALARS], [{0: 0}], [True]), Budget().meter())

@@ -17,12 +17,12 @@ Example::
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from structspec.errors import BudgetExceeded
+from structspec.limits import Countdown
 
 __all__ = ["SCALARS", "Budget", "Ranges", "joint", "merged", "outside", "partition"]
 
@@ -53,7 +53,7 @@ class Meter:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._end = time.thread_time() + budget.seconds
+        self._countdown = Countdown(budget.seconds)
         self._calls = 0
         self._work = 0
 
@@ -68,7 +68,7 @@ class Meter:
         if states > self._budget.states:
             raise BudgetExceeded("states", self._budget.states, states)
         self._calls += 1
-        if self._calls % 256 == 0 and time.thread_time() > self._end:
+        if self._calls % 256 == 0 and self._countdown.over():
             raise BudgetExceeded("time", self._budget.seconds)
 
 

@@ -49,6 +49,7 @@ from structspec.automata.tables import (
     REST,
     Network,
 )
+from structspec.automata.views import view_i32, view_u8
 from structspec.errors import BudgetExceeded
 
 IntArray = NDArray[np.int32]
@@ -62,14 +63,33 @@ class TokenTrie:
     """The parts of a token trie that costs need: nodes in depth-first order, node 0 the root.
 
     byte: uint8[N]; skip: int32[N], first node after the subtree; terminal: uint8[N], 1 if a
-    token ends at the node; root: int32[256], the children of the root by byte (−1: none), most of
-    which a walk would otherwise have to skip.
+    token ends at the node; root: int32[256 + 65536], see `first_nodes`.
     """
 
     byte: NDArray[np.uint8]
     skip: IntArray
     terminal: NDArray[np.uint8]
     root: IntArray
+
+
+def first_nodes(byte: NDArray[np.uint8], skip: IntArray) -> IntArray:
+    """The nodes of the first two levels of a trie by their bytes (−1: none), int32[256 + 65536].
+
+    `[b]` is the child of the root, `[256 + 256 · b + c]` its child: these nodes have so many
+    children that a walk would mostly pass over others.
+    """
+    found = np.full(256 + 65536, -1, np.int32)
+    skips: list[int] = skip.tolist()
+    child = 1
+    while child < len(skips):
+        first, end = int(byte[child]), skips[child]
+        found[first] = child
+        second = child + 1
+        while second < end:
+            found[256 + 256 * first + int(byte[second])] = second
+            second = skips[second]
+        child = end
+    return found
 
 
 @dataclass(frozen=True)
@@ -155,6 +175,7 @@ def solve_costs(
     required, repeatable = m.required.astype(np.int32), m.repeatable.astype(np.int32)
     no_bytes = np.zeros(0, np.uint8)
     no_nodes = np.zeros(0, np.int32)
+    order = np.arange(n.n_states, dtype=np.int32)[::-1].copy()
     common = (
         n.edge_start, n.edge_class, n.edge_target, n.call_start, n.call_rule, n.call_target,
         n.op_start, n.op_kind, n.op_first, n.op_second, n.final, n.kind, n.data, characters,
@@ -174,6 +195,7 @@ def solve_costs(
         no_nodes,
         no_bytes,
         no_nodes,
+        order,
         False,
     )
     cost = reach_bytes
@@ -182,6 +204,8 @@ def solve_costs(
             n.edge_start, n.edge_class, n.edge_target, sample, reach_start, reach_member,
             reach_bytes, reach_via, trie.byte, trie.skip, trie.terminal, trie.root,
         )  # fmt: skip
+        # A way to the end passes states with ever fewer bytes: in that order few sweeps do.
+        order = np.argsort(base, kind="stable").astype(np.int32)
         for array in (base, rule, copy, shape[0], shape[1], shape[5], shape[6]):
             array[:] = UNREACHABLE
         _sweep(
@@ -196,6 +220,7 @@ def solve_costs(
             trie.skip,
             trie.terminal,
             trie.root,
+            order,
             True,
         )
     return Costs(
@@ -212,12 +237,17 @@ def _sweep(  # type: ignore[no-untyped-def]
     any_order, minimum, maximum, levels, first_repeatable, class_enabled, sample, reach_start,
     reach_member, reach_cost, base, via, rule, copy, member_value, member_key, next_required,
     member_order, member_table, member_rest, member_total, trie_byte, trie_skip, trie_terminal,
-    root, tokens,
+    root, order, tokens,
 ):  # fmt: skip
     """Relax until nothing changes. `via[q]` is the edge (or −2 − call) of the cheapest path.
 
-    In token mode `via` is fixed (from byte mode) and only the tokens along that path count.
+    In token mode `via` is fixed (from byte mode) and only the tokens along that path count. States
+    are looked at in `order`, and backwards every other time.
     """
+    required, repeatable = view_i32(required), view_i32(repeatable)
+    member_value, member_key = view_i32(member_value), view_i32(member_key)
+    member_order, root = view_i32(member_order), view_i32(root)
+    trie_byte, trie_skip = view_u8(trie_byte), view_i32(trie_skip)
     n_states = len(kind)
     infinite = UNREACHABLE
     longest = 1
@@ -232,13 +262,13 @@ def _sweep(  # type: ignore[no-untyped-def]
                 pending = k
             next_required[k] = pending - members_start[m]
     changed = True
-    forward = True
+    forward = False
     while changed:
         changed = False
         # Costs come from behind; whichever way a long chain is numbered, one of two sweeps gets it.
         forward = not forward
         for i in range(n_states):
-            q = i if forward else n_states - 1 - i
+            q = wide(order[i if forward else n_states - 1 - i])
             if kind[q] == MEMBER_KEY:
                 continue
             best = base[q]

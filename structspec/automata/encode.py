@@ -21,6 +21,7 @@ Cost: one Python step per distinct node and child. Sibling: `network`, which dri
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -109,7 +110,7 @@ class _Encoder:
     def encode(self) -> Program:
         rules, order, number = self._rules, self._order, self._number
         numbers, known = self._numbers, self._numbers.get
-        kind, first, last, low, high, size, longest = [], [], [], [], [], [], []
+        rows: list[int] = []  # seven numbers for each node
         child: list[int] = []
         edges: list[tuple[int, int, int]] = []  # (child index, source, target) of automata
         accepting: list[int] = []
@@ -127,14 +128,9 @@ class _Encoder:
             elif cls is ir.Sequence or cls is ir.Choice:
                 what = SEQUENCE if cls is ir.Sequence else CHOICE
                 for item in node.items:
-                    kind_of_item = type(item)
-                    if kind_of_item is ir.Rule or kind_of_item is ir.Repeat:
-                        child.append(number(item))
-                        continue
                     found = known(id(item))
                     if found is None:
-                        found = numbers[id(item)] = len(order)
-                        order.append(item)
+                        found = numbers[id(item)] = number(item)
                     child.append(found)
             elif cls is ir.Rule:
                 what = RULE
@@ -162,28 +158,25 @@ class _Encoder:
                     bound = node.longest
                 for source, row in enumerate(node.edges):
                     for label, target in row:
+                        found = known(id(label))
+                        if found is None:
+                            found = numbers[id(label)] = number(label)
                         edges.append((len(child), source, target))
-                        child.append(number(label))
+                        child.append(found)
             elif cls is ir.Special:
                 what, least = SPECIAL, specials.setdefault(node.name, len(specials))
             else:
                 what, least, most = MEMBERS, len(lists), int(_may_be_empty(node))
                 lists.append(node)
                 child += self._members(node)
-            kind.append(what)
-            first.append(start)
-            last.append(len(child) if end < 0 else end)
-            low.append(least)
-            high.append(most)
-            size.append(states)
-            longest.append(bound)
+            rows += (what, start, len(child) if end < 0 else end, least, most, states, bound)
         ends = np.zeros((2, len(child)), np.int32)
         if edges:
             places = np.array(edges, np.int32)
             ends[:, places[:, 0]] = places[:, 1:].T
+        kind, *columns = np.ascontiguousarray(_ints(rows).reshape(-1, 7).T)
         return Program(
-            np.array(kind, np.uint8), _ints(first), _ints(last), _ints(low), _ints(high),
-            _ints(size), _ints(longest), _ints(child), ends[0], ends[1],
+            kind.astype(np.uint8), *columns, _ints(child), ends[0], ends[1],
             np.frombuffer(bytes(text), np.uint8).copy(), _ints(self._char_mask),
             _ints(self._char_suffix), _ints(accepting), _ints(self._suffix_mask),
             _ints(self._suffix_next), _mask_words(list(self._masks)), lists, tuple(specials),
@@ -273,4 +266,5 @@ def _mask_words(masks: list[int]) -> NDArray[np.uint64]:
 
 
 def _ints(values: list[int]) -> IntArray:
-    return np.array(values, np.int32)
+    # Twice as quick as np.array.
+    return np.frombuffer(array("i", values), np.int32)

@@ -11,6 +11,7 @@ from numba import njit
 
 from structspec.automata.memory import ZERO, inner, wide
 from structspec.automata.tables import MEMBER, MEMBER_KEY
+from structspec.automata.views import view_i32, view_u8
 
 #: No finite text (or token sequence) leads there.
 UNREACHABLE = 1 << 28
@@ -18,9 +19,12 @@ UNREACHABLE = 1 << 28
 
 @inner
 def child_along(trie_byte, trie_skip, root, node, byte):  # type: ignore[no-untyped-def]
-    """The child of a trie node along a byte, or −1; `root` are the children of node 0 by byte."""
+    """The child of a trie node along a byte, or −1; `root` as in `costs.TokenTrie`."""
     if node == 0:
         return wide(root[byte])
+    first = wide(trie_byte[node])
+    if root[first] == node:
+        return wide(root[256 + 256 * first + byte])
     child, end = node + 1, wide(trie_skip[node])
     while child < end:
         if trie_byte[child] == byte:
@@ -137,31 +141,38 @@ def reachable_members(  # type: ignore[no-untyped-def]
     Returns (start[S + 1], member, bytes, via) in compressed rows sorted by member; `via` is the
     first edge of the shortest way.
     """
-    # reversed edges between key states
-    back_start = np.zeros(n_states + 1, np.int32)
-    # Of edges to the same target in a row (byte classes of one label) the first says everything.
+    # Reversed edges between key states; of the edges of a state to the same target the first says
+    # everything.
+    most = 0
     for q in range(n_states):
         if kind[q] == MEMBER_KEY:
-            before = -1
+            most += min(edge_start[q + 1] - edge_start[q], n_states)
+    met = np.full(n_states, -1, np.int32)
+    from_state = np.empty(most, np.int32)
+    by_edge = np.empty(most, np.int32)
+    n_back = 0
+    back_start = np.zeros(n_states + 1, np.int32)
+    for q in range(n_states):
+        if kind[q] == MEMBER_KEY:
             for e in range(edge_start[q], edge_start[q + 1]):
-                if class_enabled[edge_class[e]] and edge_target[e] != before:
-                    before = edge_target[e]
-                    back_start[before + 1] += 1
+                after = edge_target[e]
+                if met[after] != q and class_enabled[edge_class[e]]:
+                    met[after] = q
+                    from_state[n_back] = q
+                    by_edge[n_back] = e
+                    n_back += 1
+                    back_start[after + 1] += 1
     for q in range(n_states):
         back_start[q + 1] += back_start[q]
     fill = back_start.copy()
-    back_state = np.zeros(back_start[n_states], np.int32)
-    back_edge = np.zeros(back_start[n_states], np.int32)
-    for q in range(n_states):
-        if kind[q] == MEMBER_KEY:
-            before = -1
-            for e in range(edge_start[q], edge_start[q + 1]):
-                if class_enabled[edge_class[e]] and edge_target[e] != before:
-                    before = edge_target[e]
-                    i = fill[before]
-                    back_state[i] = q
-                    back_edge[i] = e
-                    fill[before] = i + 1
+    back_state = np.empty(n_back, np.int32)
+    back_edge = np.empty(n_back, np.int32)
+    for k in range(n_back):
+        after = edge_target[by_edge[k]]
+        i = fill[after]
+        back_state[i] = from_state[k]
+        back_edge[i] = by_edge[k]
+        fill[after] = i + 1
     # accepting states per member slot
     slots = members_start[-1]
     accept_start = np.zeros(slots + 1, np.int32)
@@ -280,6 +291,8 @@ def key_tokens(  # type: ignore[no-untyped-def]
     reach_via, trie_byte, trie_skip, trie_terminal, root,
 ):  # fmt: skip
     """Tokens along the shortest way from each key state to the end of each member's key."""
+    reach_start, reach_member = view_i32(reach_start), view_i32(reach_member)
+    trie_byte, trie_skip, root = view_u8(trie_byte), view_i32(trie_skip), view_i32(root)
     n_states = len(edge_start) - 1
     n = len(reach_member)
     state_of = np.zeros(n, np.int32)

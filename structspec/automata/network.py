@@ -38,6 +38,8 @@ from structspec.automata.subsets import (
     DONE,
     EDGES,
     EXPANDED,
+    GROUP_WIDTH,
+    GROUPS,
     GROW,
     ITEMS,
     N_COUNTS,
@@ -173,17 +175,24 @@ def _determinise(
     by_edge = [np.zeros(room[EDGES], t) for t in (np.int32, np.int32, np.uint8)]
     by_call = [np.zeros(room[CALLS], np.int32) for _ in range(2)]
     by_op = [np.zeros(room[OPS], np.int32) for _ in range(4)]
+    one, group_of, targets = (np.zeros(size, np.int32) for size in (1, n_classes, n))
+    groups, called = np.zeros((256, GROUP_WIDTH), np.int32), np.zeros((256, 2), np.int32)
     fixed: list[Any] = [head, empty, marks, edges, ops, roots, class_start, classes]
     fixed += [n_byte_classes, n_classes, essential, stamp, out, of_single, counts]
     while True:
         work = [states["subset"], pool, table, state_of_root, states["e"], *by_edge]
         work += [states["c"], *by_call, states["o"], *by_op, state_marks]
+        work += [one, group_of, groups, called, targets]
         run: Any = determinise
         code = run(*fixed, *work, _QUOTA, most_states)
         if code == DONE:
             break
         watch.check(int(counts[STATES]) if code == OVERFLOW else 0)
         if code != GROW:
+            continue
+        if counts[GROUPS] > len(groups):
+            size = _power(int(counts[GROUPS]))
+            groups, called = (np.zeros((size, w), np.int32) for w in (GROUP_WIDTH, 2))
             continue
         full = [what for what in room if counts[what] + 2 * n_classes + 64 > room[what] // 2]
         for what in full or room:

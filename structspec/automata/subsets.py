@@ -22,13 +22,21 @@ from structspec.automata.encode import FIRST_MASK
 from structspec.automata.fragments import BYTE, CALL
 from structspec.automata.memory import MINUS_ONE, ONE, ZERO, inner, wide
 from structspec.automata.tables import LOOP_BODY, MEMBER
+from structspec.automata.views import view_i32, view_i64, view_rows, view_u8
 
 #: Results of `determinise`.
 DONE, GROW, PAUSE, OVERFLOW = 0, 1, 2, 3
 #: Positions in the array of counters: states, those expanded, elements in the pool of subsets,
-#: edges, calls, operations, roots that have a state; 1 if the hash table must be filled again.
-STATES, EXPANDED, ITEMS, EDGES, CALLS, OPS, ROOTS, REHASH = range(8)
-N_COUNTS = 8
+#: edges, calls, operations, roots that have a state; 1 if the hash table must be filled again; how
+#: many groups and calls of one state there must be room for.
+STATES, EXPANDED, ITEMS, EDGES, CALLS, OPS, ROOTS, REHASH, GROUPS = range(9)
+N_COUNTS = 9
+#: Width of `groups`.
+GROUP_WIDTH = 7
+# Its columns: the group that it was split from, the edge that split it, the group that this edge
+# moves classes to, and which edge did so last (plus one); its state, whether an edge of it is
+# primary, whether that is known.
+_PARENT, _VIA, _MOVED, _MOVED_BY, _STATE, _PRIMARY, _KNOWN = range(7)
 
 
 @njit(cache=True)
@@ -200,9 +208,27 @@ def determinise(  # type: ignore[no-untyped-def]
     head, empty, marks, edges, ops, roots, class_start, classes, n_byte_classes, n_classes,
     essential, stamp, out, of_single, counts, start, pool, table, state_of_root,
     edge_start, edge_class, edge_target, edge_primary, call_start, call_rule, call_target,
-    op_start, op_kind, op_argument, op_first, op_second, state_marks, quota, most_states,
+    op_start, op_kind, op_argument, op_first, op_second, state_marks, one, group_of, groups,
+    called, targets, quota, most_states,
 ):  # fmt: skip
-    """Go on determinising; see the module. `counts[N_COUNTS]` is the last stamp."""
+    """Go on determinising; see the module. `counts[N_COUNTS]` is the last stamp.
+
+    Scratch: one[1], group_of[n_classes], groups[G, 7], called[G, 2], targets[S].
+    """
+    head, empty, stamp, out = view_i32(head), view_i32(empty), view_i32(stamp), view_i32(out)
+    marks, edges, ops = view_rows(marks), view_rows(edges), view_rows(ops)
+    roots, class_start, classes = view_i32(roots), view_i32(class_start), view_i32(classes)
+    essential, of_single, counts = view_u8(essential), view_i32(of_single), view_i64(counts)
+    start, pool, table = view_i32(start), view_i32(pool), view_i32(table)
+    state_of_root, edge_start = view_i32(state_of_root), view_i32(edge_start)
+    edge_class, edge_target = view_i32(edge_class), view_i32(edge_target)
+    edge_primary, state_marks = view_u8(edge_primary), view_rows(state_marks)
+    call_start, call_rule = view_i32(call_start), view_i32(call_rule)
+    call_target, op_start = view_i32(call_target), view_i32(op_start)
+    op_kind, op_argument = view_i32(op_kind), view_i32(op_argument)
+    op_first, op_second = view_i32(op_first), view_i32(op_second)
+    one, group_of, targets = view_i32(one), view_i32(group_of), view_i32(targets)
+    groups, called = view_rows(groups), view_rows(called)
     if counts[REHASH]:
         counts[REHASH] = 0
         size = len(table) - 1
@@ -211,7 +237,6 @@ def determinise(  # type: ignore[no-untyped-def]
             while table[i] > 0:
                 i = (i + 1) & size
             table[i] = s + 1
-    one = np.zeros(1, np.int32)
     while counts[ROOTS] < len(roots):
         s = _single(
             roots[counts[ROOTS]], empty, edges, essential, stamp, counts, out, one, of_single,
@@ -222,18 +247,6 @@ def determinise(  # type: ignore[no-untyped-def]
         state_of_root[counts[ROOTS]] = s
         counts[ROOTS] += 1
     # Classes of one state by the edges that hold them: each group is a chain of edges.
-    group_of = np.zeros(n_classes, np.int32)
-    capacity = 64
-    parent = np.zeros(capacity, np.int32)
-    via = np.zeros(capacity, np.int32)
-    moved = np.zeros(capacity, np.int32)
-    moved_by = np.zeros(capacity, np.int32)
-    group_state = np.zeros(capacity, np.int32)
-    group_primary = np.zeros(capacity, np.int32)
-    group_stamp = np.zeros(capacity, np.int32)
-    targets = np.zeros(len(head), np.int32)
-    call_of = np.zeros(16, np.int32)
-    call_to = np.zeros(16, np.int32)
     steps = 0
     while counts[EXPANDED] < counts[STATES]:
         if counts[STATES] > most_states:
@@ -257,6 +270,7 @@ def determinise(  # type: ignore[no-untyped-def]
         last_edge = -1
         for c in range(n_classes):
             group_of[c] = 0
+        groups[0, _MOVED_BY] = 0
         for i in range(lo, hi):
             s = pool[i]
             if i == lo:
@@ -279,38 +293,32 @@ def determinise(  # type: ignore[no-untyped-def]
                         first_class = class_start[label >> 1]
                         last_class = class_start[(label >> 1) + 1]
                     steps += last_class - first_class
-                    if n_groups + last_class - first_class > capacity:
-                        capacity = 2 * capacity + last_class - first_class
-                        parent = _longer(parent, capacity)
-                        via = _longer(via, capacity)
-                        moved = _longer(moved, capacity)
-                        moved_by = _longer(moved_by, capacity)
-                        group_state = _longer(group_state, capacity)
-                        group_stamp = _longer(group_stamp, capacity)
-                        group_primary = _longer(group_primary, capacity)
+                    if n_groups + last_class - first_class > len(groups):
+                        counts[GROUPS] = n_groups + last_class - first_class
+                        return GROW
                     for j in range(first_class, last_class):
                         c = classes[j] if special < 0 else special
                         g = group_of[c]
-                        if moved_by[g] != e + 1:
-                            moved_by[g] = e + 1
-                            moved[g] = n_groups
-                            parent[n_groups] = g
-                            via[n_groups] = e
-                            moved_by[n_groups] = 0
-                            group_stamp[n_groups] = 0
+                        if groups[g, _MOVED_BY] != e + 1:
+                            groups[g, _MOVED_BY] = e + 1
+                            groups[g, _MOVED] = n_groups
+                            groups[n_groups, _PARENT] = g
+                            groups[n_groups, _VIA] = e
+                            groups[n_groups, _MOVED_BY] = 0
+                            groups[n_groups, _KNOWN] = 0
                             n_groups += 1
-                        group_of[c] = moved[g]
+                        group_of[c] = groups[g, _MOVED]
                 elif what == CALL:
-                    if n_calls == len(call_of):
-                        call_of = _longer(call_of, 2 * n_calls)
-                        call_to = _longer(call_to, 2 * n_calls)
+                    if n_calls == len(called):
+                        counts[GROUPS] = n_calls + 1
+                        return GROW
                     k = n_calls
-                    while k > 0 and call_of[k - 1] > label:
-                        call_of[k] = call_of[k - 1]
-                        call_to[k] = call_to[k - 1]
+                    while k > 0 and called[k - 1, 0] > label:
+                        called[k, 0] = called[k - 1, 0]
+                        called[k, 1] = called[k - 1, 1]
                         k -= 1
-                    call_of[k] = label
-                    call_to[k] = target
+                    called[k, 0] = label
+                    called[k, 1] = target
                     n_calls += 1
                 elif ops[label, 0] == MEMBER:
                     if owner < 0 or ops[label, 1] < ops[owner, 1]:
@@ -350,8 +358,6 @@ def determinise(  # type: ignore[no-untyped-def]
             op_first[n_ops] = first
             op_second[n_ops] = -1
             n_ops += 1
-        for g in range(n_groups):
-            moved_by[g] = 0
         if n_byte_edges == 1 and edges[last_edge, 1] >= 0:
             target = _single(
                 edges[last_edge, 2], empty, edges, essential, stamp, counts, out, one, of_single,
@@ -371,15 +377,15 @@ def determinise(  # type: ignore[no-untyped-def]
                 g = group_of[c]
                 if g == 0:
                     continue
-                if group_stamp[g] == 0:
+                if groups[g, _KNOWN] == 0:
                     n = ZERO
                     primary = 0
                     k = g
                     while k > 0:
-                        targets[n] = edges[via[k], 2]
+                        targets[n] = edges[groups[k, _VIA], 2]
                         n += 1
-                        primary |= 1 - (edges[via[k], 1] & 1)
-                        k = parent[k]
+                        primary |= 1 - (edges[groups[k, _VIA], 1] & 1)
+                        k = groups[k, _PARENT]
                     steps += n
                     if n == 1:
                         target = _single(
@@ -395,24 +401,24 @@ def determinise(  # type: ignore[no-untyped-def]
                         target = _intern(out, n, start, pool, table, counts)
                     if target < 0:
                         return GROW
-                    group_stamp[g] = 1
-                    group_state[g] = target
-                    group_primary[g] = primary
-                target = group_state[g]
+                    groups[g, _KNOWN] = 1
+                    groups[g, _STATE] = target
+                    groups[g, _PRIMARY] = primary
+                target = groups[g, _STATE]
                 if start[target + 1] > start[target]:  # nothing follows the empty subset
                     edge_class[n_edges] = c
                     edge_target[n_edges] = target
-                    edge_primary[n_edges] = group_primary[g]
+                    edge_primary[n_edges] = groups[g, _PRIMARY]
                     n_edges += 1
         n_call_edges = counts[CALLS]
         if n_call_edges + n_calls > len(call_rule):
             return GROW
         k = 0
         while k < n_calls:
-            rule = call_of[k]
+            rule = called[k, 0]
             n = ZERO
-            while k < n_calls and call_of[k] == rule:
-                targets[n] = call_to[k]
+            while k < n_calls and called[k, 0] == rule:
+                targets[n] = called[k, 1]
                 n += 1
                 k += 1
             counts[N_COUNTS] += 1
@@ -445,14 +451,6 @@ def _holds(pool, lo, hi, state):  # type: ignore[no-untyped-def]
     return found
 
 
-@inner
-def _longer(array, size):  # type: ignore[no-untyped-def]
-    longer = np.zeros(size, np.int32)
-    for i in range(len(array)):
-        longer[i] = array[i]
-    return longer
-
-
 @njit(cache=True)
 def merge_classes(  # type: ignore[no-untyped-def]
     n_byte_classes, n_classes, edge_start, edge_class, edge_target, edge_primary
@@ -473,11 +471,15 @@ def merge_classes(  # type: ignore[no-untyped-def]
             code[c] = h ^ (h >> 15)
             count[c] += 1
     same = np.arange(n_classes).astype(np.int32)
+    apart = True
     for c in range(n_byte_classes):
         for d in range(c):
             if same[d] == d and count[c] == count[d] and code[c] == code[d]:
                 same[c] = d
+                apart = False
                 break
+    if apart:
+        return n_classes, same
     # Equal codes are looked at once more: never wrong, however unlikely.
     target_of = np.zeros(n_classes, np.int32)
     primary_of = np.zeros(n_classes, np.int32)

@@ -26,7 +26,7 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ from structspec.limits import Limits
 from structspec.masks.cache import END, Cache, Row
 from structspec.masks.constraint import Constraint
 from structspec.masks.fill import REJECTED
-from structspec.masks.tables import VocabularyTables
+from structspec.masks.tables import VocabularyTables, Words
 from structspec.vocab import Vocabulary
 
 __all__ = ["DistinctConstraint"]
@@ -212,29 +212,54 @@ class DistinctConstraint(Constraint):
     def _beginnings(self, history: History) -> Ids:
         """Tokens whose text begins what is missing to an earlier item."""
         at = len(history.text)
-        found: list[int] = []
+        found: set[int] = set()
         for identity in history.used:
             if identity.startswith(history.text):
-                rest = identity[at : at + self._suspects.longest]
-                for size in range(1, len(rest) + 1):
-                    found += self._suspects.by_text.get(rest[:size], ())
-        return np.array(found, np.int64)
+                found.update(self._suspects.beginnings(identity[at:]))
+        return np.array(sorted(found), np.int64)
 
 
 class _Suspects:
     """The tokens of a vocabulary that may decide whether an item repeats, by what they hold."""
 
     def __init__(self, vocab: Vocabulary) -> None:
-        texts = [text or b"" for text in vocab.tokens]
-        self.by_text: dict[bytes, list[int]] = {}
-        for token, text in enumerate(texts):
-            if text:
-                self.by_text.setdefault(text, []).append(token)
-        self.longest = max(map(len, texts), default=0)
-        self.quoting = _those(texts, lambda text: b'"' in text)
-        self.escaping = _those(texts, lambda text: b"\\" in text)
-        self.opening = frozenset(token for token, text in enumerate(texts) if b"[" in text)
-        self.opening_more = _those(texts, lambda text: b"[" in text and b"," in text)
+        self._trie = vocab.trie
+        tables = VocabularyTables.of(vocab)
+        self._first = tables.trie.root
+        lengths = np.diff(tables.get(Words.TOKEN_START))
+        data = tables.get(Words.TOKEN_BYTES)[: lengths.sum()]
+        owner = np.repeat(np.arange(len(lengths)), lengths)
+
+        def holding(character: str) -> NDArray[np.bool_]:
+            held = np.zeros(len(lengths), np.bool_)
+            held[owner[data == ord(character)]] = True
+            return held
+
+        opening = holding("[")
+        self.quoting: Ids = np.flatnonzero(holding('"'))
+        self.escaping: Ids = np.flatnonzero(holding("\\"))
+        self.opening = frozenset(np.flatnonzero(opening).tolist())
+        self.opening_more: Ids = np.flatnonzero(opening & holding(","))
+
+    def beginnings(self, text: bytes) -> Iterator[int]:
+        """The tokens that `text` begins with."""
+        trie = self._trie
+        node = 0
+        for depth, value in enumerate(text):
+            if depth == 0:
+                child = int(self._first[value])
+            elif depth == 1:
+                child = int(self._first[256 + 256 * text[0] + value])
+            else:
+                child, end = node + 1, int(trie.skip[node])
+                while child < end and trie.byte[child] != value:
+                    child = int(trie.skip[child])
+                if child >= end:
+                    return
+            if child < 0:
+                return
+            node = child
+            yield from trie.ids_at(node).tolist()
 
     @staticmethod
     def of(vocab: Vocabulary) -> _Suspects:
@@ -243,10 +268,6 @@ class _Suspects:
         if found is None:
             found = vocab.__dict__.setdefault("_suspects", _Suspects(vocab))
         return found
-
-
-def _those(texts: list[bytes], holds: Callable[[bytes], bool]) -> Ids:
-    return np.array([token for token, text in enumerate(texts) if holds(text)], np.int64)
 
 
 def _in_row(row: Row, ids: Ids) -> list[int]:

@@ -21,7 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from structspec.automata.arena import zeros
-from structspec.automata.costs import TokenTrie
+from structspec.automata.costs import TokenTrie, first_nodes
 from structspec.automata.memory import Count, Memory, i32
 
 if TYPE_CHECKING:
@@ -132,11 +132,7 @@ class VocabularyTables(Memory):
         terminal = (np.diff(vocab.trie.token_offset) > 0).astype(np.uint8)
         # Copies: kernels are compiled for writable arrays only.
         byte, skip = vocab.trie.byte.copy(), vocab.trie.skip.copy()
-        root, child = np.full(256, -1, np.int32), 1
-        while child < len(byte):
-            root[byte[child]] = child
-            child = int(skip[child])
-        self.trie = TokenTrie(byte, skip, terminal, root)
+        self.trie = TokenTrie(byte, skip, terminal, first_nodes(byte, skip))
         self.max_depth = max(b.max_depth for b in (plain.walk, plain.others, plain.tails))
 
     def _put_blocks(self, slot: int, blocks: Blocks) -> None:

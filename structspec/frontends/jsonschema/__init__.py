@@ -41,8 +41,12 @@ def lower_schema(
     options: SchemaOptions | None = None,
     limits: Limits | None = None,
     watch: Stopwatch | None = None,
+    *,
+    exact: bool = False,
 ) -> tuple[GrammarIR, Report]:
     """Lower a schema (a JSON value, or its text) to a grammar; report on every keyword.
+
+    exact: the schema is what `load.read_text` made of a text, so that it need not be copied.
 
     Raises SchemaError if it is not a schema (with the pointer, or line and column of the text),
     UnsupportedFeature if it cannot be exact, BudgetExceeded if it would take longer than `limits`
@@ -51,7 +55,7 @@ def lower_schema(
     """
     options = options or SchemaOptions()
     with Work(limits or Limits(), watch).running():
-        atlas = Atlas(load(schema, options), options)
+        atlas = Atlas(load(schema, options, exact=exact), options)
         lowering = Lowering(atlas, Normaliser(atlas, options), options)
         try:
             grammar = lowering.grammar()

@@ -29,7 +29,15 @@ from structspec.automata.chardfa import Budget
 from structspec.errors import BudgetExceeded
 from structspec.limits import Limits, Stopwatch
 
-__all__ = ["MOST_WORK", "Work", "automaton_budget", "most_states", "spend", "write"]
+__all__ = [
+    "MOST_WORK",
+    "Work",
+    "automaton_budget",
+    "most_states",
+    "spend",
+    "unmetered",
+    "write",
+]
 
 #: The most units that one compile may spend.
 MOST_WORK = 750_000
@@ -67,6 +75,17 @@ class Work:
 
 
 _CURRENT: ContextVar[Work | None] = ContextVar("structspec.work", default=None)
+
+
+@contextmanager
+def unmetered() -> Iterator[None]:
+    """Do not count the time of what happens inside: the compiling of kernels."""
+    work = _CURRENT.get()
+    if work is None:
+        yield
+        return
+    with work.watch.stopped():
+        yield
 
 
 def spend(units: int = 1) -> None:

@@ -28,8 +28,7 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from structspec import ir
-from structspec.automata.chardfa import CharDfa
-from structspec.frontends.jsonschema.budget import automaton_budget, most_states, spend
+from structspec.frontends.jsonschema.budget import most_states, spend
 from structspec.frontends.jsonschema.intervals import (
     INTEGERS,
     REALS,
@@ -38,7 +37,9 @@ from structspec.frontends.jsonschema.intervals import (
     contains,
     intersect,
 )
+from structspec.frontends.jsonschema.kept import Kept
 from structspec.frontends.jsonschema.numbers import NumberSet, ceiling, floor
+from structspec.frontends.jsonschema.text_automata import words_node
 
 __all__ = ["Digits", "Piece", "pieces"]
 
@@ -244,10 +245,10 @@ class Digits:
             reader = _reader(piece, negative, scale)
             if reader is None:
                 continue
-            automaton = _explore(reader)
+            automaton = _automaton_of(reader)
             if automaton is None:
                 return None
-            magnitude = _lower(_minimise(automaton), self.rules, self._bodies)
+            magnitude = _lower(automaton, self.rules, self._bodies)
             texts.append(ir.sequence((_MINUS, magnitude)) if negative else magnitude)
         holds_zero = piece.holds_zero and not (scale and scale.others)
         if holds_zero and self.spelling == "any":
@@ -264,10 +265,7 @@ class Digits:
 def _literals(texts: list[str]) -> ir.Node:
     """The minimal automaton of many ASCII texts."""
     spend(sum(map(len, texts)) >> 3)
-    dfa = CharDfa.of_strings(texts, automaton_budget(most_states()))
-    labels = [ir.Chars(ranges) for ranges in dfa.classes]
-    rows = tuple(tuple((labels[label], target) for label, target in row) for row in dfa.rows)
-    return ir.Automaton(rows, dfa.accepting)
+    return words_node(texts, ir.Chars, most_states())
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +466,22 @@ class _Automaton:
 
     transitions: tuple[dict[int, int], ...]
     accepting: tuple[bool, ...]
+
+
+# Minimal automata by what they read, for every compile of the process; weighed in states.
+_MADE: Kept[_Reader, _Automaton] = Kept(100_000)
+
+
+def _automaton_of(reader: _Reader) -> _Automaton | None:
+    """The minimal automaton of a reader; None if it has too many states."""
+    found = _MADE.get(reader)
+    if found is None:
+        explored = _explore(reader)
+        if explored is None:
+            return None
+        found = _minimise(explored)
+        found = _MADE.put(reader, found, len(found.transitions))
+    return found
 
 
 def _explore(reader: _Reader) -> _Automaton | None:

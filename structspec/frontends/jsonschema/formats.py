@@ -31,6 +31,7 @@ Example::
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -60,6 +61,8 @@ class Format:
     reason: str = ""
     #: Whether the automaton has thousands of states; see `format_texts`.
     large: bool = False
+    #: The least and the greatest length of a large one, known without its automaton.
+    span: tuple[float, float] = (0, math.inf)
 
     @property
     def exact(self) -> bool:
@@ -422,15 +425,24 @@ _U_LABELS: Final = (
 )
 
 FORMATS: Final[tuple[Format, ...]] = (
-    Format("date-time", 4, 2020, _date_time, large=True),
+    Format("date-time", 4, 2020, _date_time, large=True, span=(20, math.inf)),
     Format("date", 7, 2020, date_dfa),
-    Format("time", 7, 2020, _time, large=True),
+    Format("time", 7, 2020, _time, large=True, span=(9, math.inf)),
     Format("duration", 2019, 2020, _duration),
     Format("email", 4, 2019, _address, _some_address, _COMMENTS),
     Format("email", 2020, 2020, _email),
     Format("idn-email", 7, 2020, _idn_email, _some_idn_email, _U_LABELS),
-    Format("hostname", 4, 6, _hostname, large=True),
-    Format("hostname", 7, 2020, _hostname_without_tags, _hostname, _PUNYCODE, large=True),
+    Format("hostname", 4, 6, _hostname, large=True, span=(1, 253)),
+    Format(
+        "hostname",
+        7,
+        2020,
+        _hostname_without_tags,
+        _hostname,
+        _PUNYCODE,
+        large=True,
+        span=(1, 253),
+    ),
     Format(
         "idn-hostname",
         7,

@@ -226,10 +226,13 @@ def _refuse_circles(root: Any) -> None:
             )
 
 
-def load(schema: Any, options: SchemaOptions) -> Document:
-    """Read a schema. Raises SchemaError if it is none, with the place of the fault."""
+def load(schema: Any, options: SchemaOptions, *, exact: bool = False) -> Document:
+    """Read a schema. Raises SchemaError if it is none, with the place of the fault.
+
+    exact: it is what `read_text` made of a text, and used as it is.
+    """
     default: Draft = 2020
-    if not isinstance(schema, str):
+    if not exact and not isinstance(schema, str):
         _refuse_circles(schema)
     if options.resources is not None and not (
         isinstance(options.resources, Mapping)
@@ -255,7 +258,7 @@ def load(schema: Any, options: SchemaOptions) -> Document:
         draft_named=lambda uri: _DRAFTS.get(_bare(uri)),
         assert_formats=options.assert_formats,
     )
-    root = settled(_read(schema, ""))
+    root = settled(schema if exact else _read(schema, ""))
     draft = draft_of(root, default, ROOT)
     if not isinstance(root, dict | bool) or (draft == 4 and isinstance(root, bool)):
         raise SchemaError(

@@ -56,6 +56,7 @@ from structspec.report import Entry, Report
 __all__ = ["Atlas", "Place"]
 
 _LOCATING = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
+_ANCHORS = frozenset({"$dynamicAnchor", "$recursiveAnchor"})
 # Stand for true and false, and for the end of the keys, in the contents of containers.
 _YES, _NO, _VALUES = object(), object(), object()
 
@@ -112,6 +113,9 @@ class Atlas:
         self._widened: list[tuple[int, str, str]] = []
         self._string_note = ""
         self._dynamic: dict[str, bool] = {}
+        #: Whether the document names anchors that the dynamic scope can change.
+        self._anchored = False
+        self._references: dict[tuple[str, Any, str, Scope], Goal] = {}
         self.walk(document.root, document.resolver, document.draft, ROOT)
 
     # Interning -----------------------------------------------------------------------------
@@ -160,7 +164,9 @@ class Atlas:
         """The dynamic scope after entering the resource of `resolver`."""
         uri = base_uri(resolver).rstrip("#")
         if uri not in self._dynamic:
-            self._dynamic[uri] = dynamic_anchors(resolver)
+            # The document has been walked; other resources have to be looked at.
+            ours = resolver is self.document.resolver and not self._anchored
+            self._dynamic[uri] = not ours and dynamic_anchors(resolver)
         if uri in scope or not self._dynamic[uri]:
             return scope
         if len(scope) >= _LONGEST_SCOPE:
@@ -177,6 +183,14 @@ class Atlas:
 
     def reference_goal(self, place: Place, keyword: str) -> Goal:
         """The goal of a reference's target; it is walked if nobody has been there yet."""
+        # Where a reference leads depends on the resource and the dynamic scope around it alone.
+        key = keyword, place.schema[keyword], base_uri(place.resolver), place.scope
+        found = self._references.get(key)
+        if found is None:
+            found = self._references[key] = self._reference_goal(place, keyword)
+        return found
+
+    def _reference_goal(self, place: Place, keyword: str) -> Goal:
         target = self.target(place, keyword)
         draft = self._draft_there(target)
         self.walk(target.schema, target.resolver, draft, target.pointer)
@@ -236,6 +250,7 @@ class Atlas:
             named = type(top) is dict
             locating = named and not _LOCATING.isdisjoint(top)
             if named:
+                self._anchored = self._anchored or not _ANCHORS.isdisjoint(top)
                 key.extend(top)
                 key.append(_VALUES)
             for child in top.values() if named else top:

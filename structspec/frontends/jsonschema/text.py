@@ -16,12 +16,13 @@ from structspec import ir
 from structspec.automata.chardfa import CharDfa
 from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema import text_automata
-from structspec.frontends.jsonschema.budget import automaton_budget, most_states, spend, write
+from structspec.frontends.jsonschema.budget import most_states, spend, write
 from structspec.frontends.jsonschema.format_texts import format_texts
 from structspec.frontends.jsonschema.formats import Format
-from structspec.frontends.jsonschema.intervals import LENGTHS, Intervals, contains
+from structspec.frontends.jsonschema.intervals import Intervals, contains
 from structspec.frontends.jsonschema.spelling import ALL_CHARACTERS, Ranges, Spelling
 from structspec.frontends.jsonschema.strings import StringShape
+from structspec.frontends.jsonschema.text_automata import words_dfa, words_node
 
 __all__ = ["string_texts"]
 
@@ -58,7 +59,7 @@ def string_texts(
     pattern = shape.automaton
     if pattern is not None:
         if shape.excluded:
-            pattern = pattern.difference(CharDfa.of_strings(shape.excluded))
+            pattern = pattern.difference(words_dfa(shape.excluded))
         content = _matching(pattern, shape.lengths, spelling, registers)
     elif not shape.excluded:
         content = _free(spelling.character(), shape.lengths, 0)
@@ -72,7 +73,11 @@ def _one_large_format(shape: StringShape) -> Format | None:
     if len(shape.formats) != 1 or shape.pattern is not None or shape.excluded:
         return None
     ((kind, has),) = shape.formats
-    return kind if has and kind.large and shape.lengths == LENGTHS else None
+    if not has or not kind.large:
+        return None
+    # Bounds that every such string keeps say nothing.
+    shortest, longest = kind.span
+    return kind if contains(shape.lengths, shortest, longest + 1) else None
 
 
 def _matching(pattern: CharDfa, lengths: Intervals, spelling: Spelling, registers: bool) -> ir.Node:
@@ -144,18 +149,17 @@ def _words(values: tuple[str, ...], spelling: Spelling) -> ir.Node:
     """The minimal automaton of very many values: common ends are shared as well."""
     spend(sum(map(len, values)) >> 3)
     most = most_states()
+
+    def label(ranges: Ranges) -> ir.Node:
+        codes = (code for low, high in ranges for code in range(low, high + 1))
+        return ir.choice(spelling.characters("".join(map(chr, codes)), apart=True))
+
     try:
-        dfa = CharDfa.of_strings(values, automaton_budget(most))
+        return words_node(values, label, most)
     except BudgetExceeded as error:
         if error.what != "states":
             raise
         raise BudgetExceeded("states", most, error.needed, adjustable=True) from error
-    labels: list[ir.Node] = []
-    for ranges in dfa.classes:
-        codes = (code for low, high in ranges for code in range(low, high + 1))
-        labels.append(ir.choice(spelling.characters("".join(map(chr, codes)), apart=True)))
-    rows = tuple(tuple((labels[label], target) for label, target in row) for row in dfa.rows)
-    return ir.Automaton(rows, dfa.accepting)
 
 
 def _outside(shape: StringShape, spelling: Spelling, rules: dict[str, ir.Node]) -> ir.Node:

@@ -27,7 +27,7 @@ Example::
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal, TypeAlias
@@ -35,8 +35,9 @@ from typing import Literal, TypeAlias
 from structspec import ir
 from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa, CharNfa, LengthSet
 from structspec.automata.chardfa_alphabet import merged
+from structspec.automata.chardfa_words import minimal_words, prepare
 from structspec.errors import BudgetExceeded, UnsupportedFeature
-from structspec.frontends.jsonschema.budget import automaton_budget, spend
+from structspec.frontends.jsonschema.budget import automaton_budget, spend, unmetered
 from structspec.frontends.jsonschema.intervals import (
     LENGTHS,
     Intervals,
@@ -48,7 +49,7 @@ from structspec.frontends.jsonschema.kept import Kept
 from structspec.frontends.jsonschema.spelling import Ranges, Spelling
 from structspec.frontends.regex import ast, language, parse, resolve
 
-__all__ = ["add_regex", "lower", "pattern_dfa", "regex_dfa"]
+__all__ = ["add_regex", "lower", "pattern_dfa", "regex_dfa", "words_dfa", "words_node"]
 
 #: A pattern may say this many characters, counted repeats written out.
 MOST_COPIES = 50_000
@@ -83,6 +84,24 @@ def regex_dfa(node: ast.Node, budget: Budget | None = None) -> CharDfa:
     start, end = nfa.state(), nfa.state()
     add_regex(nfa, node, start, end)
     return CharDfa.of_nfa(nfa, start, end, budget)
+
+
+def words_dfa(words: Iterable[str], budget: Budget | None = None) -> CharDfa:
+    """Exactly these strings."""
+    with unmetered():
+        prepare()
+    return CharDfa.of_strings(words, budget)
+
+
+def words_node(words: Iterable[str], label: Callable[[Ranges], ir.Node], most: int) -> ir.Node:
+    """The minimal automaton of many strings, with `label` for each set of characters.
+
+    Raises `BudgetExceeded` if it has more than `most` states.
+    """
+    with unmetered():
+        prepare()
+    found = minimal_words(sorted(set(words)), automaton_budget(most).meter())
+    return ir.Automaton(found.rows([label(ranges) for ranges in found.classes]), found.accepting)
 
 
 def _size(node: ast.Node) -> int:

@@ -1,0 +1,221 @@
+"""The minimal automaton of a finite list of strings, straight from the sorted list.
+
+`minimal_words` makes the tree of the strings' beginnings and merges, from the leaves up, nodes with
+the same ends: what Hopcroft's refinement would find, in one pass. States come out numbered breadth
+first, and letters that no state tells apart as one class, as `CharDfa` wants them.
+
+Cost: linear in the characters (about 20 ns and 40 bytes each), after sorting. Sibling:
+`chardfa_minimise`, for automata with circles.
+Source: J. Daciuk, S. Mihov, B. W. Watson and R. E. Watson, "Incremental construction of minimal
+acyclic finite-state automata", 2000 (here: all beginnings first, which compiled code prefers).
+
+Example::
+
+    >>> words = minimal_words(["ab", "cb"], Budget().meter())
+    >>> words.classes, words.rows(["a or c", "b"])
+    ((((97, 97), (99, 99)), ((98, 98),)), ((('a or c', 1),), (('b', 2),), ()))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from structspec.automata.chardfa_alphabet import Budget, Meter, Ranges, merged
+from structspec.errors import SchemaError
+
+__all__ = ["Budget", "Words", "minimal_words", "prepare"]
+
+T = TypeVar("T")
+
+_FIRST_SURROGATE, _LAST_SURROGATE = 0xD800, 0xDFFF
+_ready: list[bool] = []
+
+
+def prepare() -> None:
+    """Compile the kernel, if that has not been done: takes seconds, once for each machine."""
+    if not _ready:
+        _minimal(np.zeros(1, np.int32), np.array([0, 1], np.int64))
+        _ready.append(True)
+
+
+@dataclass(frozen=True)
+class Words:
+    """An automaton: the edges of state s are `cuts[s]` to `cuts[s + 1]`, each with the number of a
+    class and a target."""
+
+    classes: tuple[Ranges, ...]
+    cuts: list[int]
+    labels: list[int]
+    targets: list[int]
+    accepting: frozenset[int]
+
+    def rows(self, names: Sequence[T]) -> tuple[tuple[tuple[T, int], ...], ...]:
+        """The edges by state, with `names[c]` for class c."""
+        edges = list(zip(map(names.__getitem__, self.labels), self.targets, strict=True))
+        return tuple([tuple(edges[a:b]) for a, b in pairwise(self.cuts)])
+
+
+def minimal_words(strings: Sequence[str], meter: Meter) -> Words:
+    """The minimal automaton of `strings`.
+
+    strings: sorted, without duplicates. Raises `SchemaError` for a lone surrogate, `BudgetExceeded`
+    if the automaton has more states than the meter allows.
+    """
+    text = "".join(strings)
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.int32)
+    if ((codes >= _FIRST_SURROGATE) & (codes <= _LAST_SURROGATE)).any():
+        raise SchemaError("a lone surrogate is not a character of any string")
+    ends = np.zeros(len(strings) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, strings), np.int64, len(strings)), out=ends[1:])
+    letters, labels = np.unique(codes, return_inverse=True)
+    start, label, target, accepts = _minimal(labels.astype(np.int32), ends)
+    meter.check(len(accepts))
+    source = np.repeat(np.arange(len(accepts), dtype=np.int32), np.diff(start))
+    classes, number, first = _classes(letters, source, label, target)
+    kept = first[label]
+    counts = np.bincount(source[kept], minlength=len(accepts))
+    return Words(
+        classes,
+        [0, *np.cumsum(counts).tolist()],
+        number[label[kept]].tolist(),
+        target[kept].tolist(),
+        frozenset(np.flatnonzero(accepts).tolist()),
+    )
+
+
+def _classes(
+    letters: NDArray[Any], source: NDArray[Any], label: NDArray[Any], target: NDArray[Any]
+) -> tuple[tuple[Ranges, ...], NDArray[np.int32], NDArray[np.bool_]]:
+    """Letters with the same edges as one class: the classes, the class of each letter, and whether
+    a letter is the first one of its class."""
+    order = np.argsort(label, kind="stable")
+    cuts = np.cumsum(np.bincount(label, minlength=len(letters))).tolist()
+    source, target = source[order], target[order]
+    found: dict[bytes, list[int]] = {}
+    number = np.zeros(len(letters), np.int32)
+    first = np.zeros(len(letters), np.bool_)
+    for letter, (a, b) in enumerate(pairwise((0, *cuts))):
+        column = source[a:b].tobytes() + target[a:b].tobytes()
+        members = found.setdefault(column, [])
+        first[letter] = not members
+        members.append(letter)
+    codes = letters.tolist()
+    classes = []
+    for index, members in enumerate(found.values()):
+        number[members] = index
+        classes.append(merged((codes[letter], codes[letter]) for letter in members))
+    return tuple(classes), number, first
+
+
+@njit(cache=True)
+def _minimal(labels, ends):  # type: ignore[no-untyped-def]
+    """int32 arrays (edge_start[S + 1], edge_label, edge_target) and accepts uint8[S].
+
+    labels: the letters of all strings; ends[n + 1]: where each begins and ends.
+    """
+    n = 1
+    longest = 0
+    for w in range(len(ends) - 1):
+        shared = _shared(labels, ends, w)
+        n += ends[w + 1] - ends[w] - shared
+        longest = max(longest, ends[w + 1] - ends[w])
+    # The tree of beginnings in depth-first order: a first child stands behind its parent.
+    letter = np.zeros(n, np.int32)
+    sibling = np.zeros(n, np.int32)  # the next one, 0: none
+    inner = np.zeros(n, np.uint8)  # whether there is a child
+    accept = np.zeros(n, np.uint8)
+    path = np.zeros(longest + 1, np.int32)
+    node = 1
+    for w in range(len(ends) - 1):
+        start, length = ends[w], ends[w + 1] - ends[w]
+        shared = _shared(labels, ends, w)
+        for depth in range(shared, length):
+            above = path[depth]
+            if depth == shared and inner[above]:
+                sibling[path[depth + 1]] = node
+            inner[above] = 1
+            letter[node] = labels[start + depth]
+            path[depth + 1] = node
+            node += 1
+        accept[path[length]] = 1
+    # From the leaves up: the first node with the same ends stands for the others.
+    size = 2
+    while size < 2 * n:
+        size *= 2
+    table = np.full(size, -1, np.int32)
+    same = np.zeros(n, np.int32)
+    n_states = 0
+    n_edges = 0
+    for node in range(n - 1, -1, -1):
+        h = 7 + accept[node]
+        width = 0
+        child = node + 1 if inner[node] else 0
+        while child:
+            h = (h ^ (letter[child] + (same[child] << 21))) * 0x9E3779B1
+            h = (h ^ (h >> 15)) & 0x7FFFFFFFFFFF
+            width += 1
+            child = sibling[child]
+        i = h & (size - 1)
+        while table[i] >= 0:
+            other = table[i]
+            equal = accept[other] == accept[node] and inner[other] == inner[node]
+            a = node + 1 if inner[node] else 0
+            b = other + 1 if inner[other] else 0
+            while equal and a and b:
+                equal = letter[a] == letter[b] and same[a] == same[b]
+                a = sibling[a]
+                b = sibling[b]
+            if equal and a == 0 and b == 0:
+                break
+            i = (i + 1) & (size - 1)
+        if table[i] < 0:
+            table[i] = node
+            n_states += 1
+            n_edges += width
+        same[node] = table[i]
+    # Breadth first.
+    number = np.full(n, -1, np.int32)
+    queue = np.zeros(n_states, np.int32)
+    edge_start = np.zeros(n_states + 1, np.int32)
+    edge_label = np.zeros(n_edges, np.int32)
+    edge_target = np.zeros(n_edges, np.int32)
+    accepts = np.zeros(n_states, np.uint8)
+    queue[0] = same[0]
+    number[same[0]] = 0
+    tail = 1
+    fill = 0
+    for head in range(n_states):
+        node = queue[head]
+        accepts[head] = accept[node]
+        child = node + 1 if inner[node] else 0
+        while child:
+            after = same[child]
+            if number[after] < 0:
+                number[after] = tail
+                queue[tail] = after
+                tail += 1
+            edge_label[fill] = letter[child]
+            edge_target[fill] = number[after]
+            fill += 1
+            child = sibling[child]
+        edge_start[head + 1] = fill
+    return edge_start, edge_label, edge_target, accepts
+
+
+@njit(cache=True)
+def _shared(labels, ends, w):  # type: ignore[no-untyped-def]
+    """How many letters string `w` shares with the one before it."""
+    if w == 0:
+        return 0
+    most = min(ends[w + 1] - ends[w], ends[w] - ends[w - 1])
+    k = 0
+    while k < most and labels[ends[w - 1] + k] == labels[ends[w] + k]:
+        k += 1
+    return k
