@@ -263,13 +263,12 @@ def main(arguments: list[str] | None = None) -> int:
                 spent = time.perf_counter() - began
                 print(f"{name} {engine}: done after {spent:.0f} s", file=sys.stderr, flush=True)
             report["vocabularies"][name] = {"tokens": vocab.size, "grammars": summarise(runs, jobs)}
-    report["seconds"] = round(time.perf_counter() - began, 1)
-    text = tables(report)
-    print(text)
-    if not options.no_docs:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-        _write_page(text)
+            report["seconds"] = round(time.perf_counter() - began, 1)
+            if not options.no_docs:  # what is measured stays if the rest is interrupted
+                options.json.parent.mkdir(parents=True, exist_ok=True)
+                options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+                _write_page(tables(report))
+    print(tables(report))
     return 0
 
 

@@ -25,8 +25,8 @@ __all__ = ["EngineRun", "run_engine"]
 # Reading a large vocabulary into an engine takes seconds; compiling kernels for the first time
 # takes this package a minute.
 _START_LIMIT = 300.0
-# A limit of CPU time may take so many times as long on the clock on top.
-_PATIENCE = 4
+# A process with less than this share of a core does nothing.
+_AT_WORK = 0.002
 
 
 @dataclass
@@ -145,13 +145,17 @@ class _Worker:
 
     def read(self, limit: float) -> dict[str, Any] | None:
         """The next message; None if there is none in time, or the process has ended."""
-        ends, spent = time.monotonic() + limit, self._spent()
+        began, spent = time.monotonic(), self._spent()
+        seen, used = began, spent  # when it was last seen at work
         while True:
-            left = ends - time.monotonic()
-            if self._cpu and spent is not None:
+            now = time.monotonic()
+            left = limit - (now - began)
+            if self._cpu and spent is not None and used is not None:
+                so_far = self._spent() or spent
+                if so_far - used > _AT_WORK * (now - seen):
+                    seen, used = now, so_far
                 # a process that sleeps uses no CPU time: it may not take forever either
-                used = self._spent()
-                left = min(left + _PATIENCE * limit, limit - ((used or 0.0) - spent))
+                left = min(limit - (so_far - spent), limit - (now - seen))
             if left <= 0:
                 return None
             try:
