@@ -26,7 +26,7 @@ def judge_decoding(backend: str, device: torch.device) -> list[str]:
     from structspec.forward.warp import Sampling
 
     here, there, constraint = _models(device)
-    complaints = []
+    complaints: list[str] = []
     runs = [("block", 1)] if device.type == "cpu" else [("block", 1), ("token", 1), ("layered", 3)]
     settings = (Sampling(temperature=0.8), Sampling(temperature=0.0), Sampling(top_p=0.9))
     for verifier, count in runs:
@@ -69,7 +69,7 @@ def _drafts(here: Any, there: Any, constraint: Any, backend: str) -> list[str]:
                 drafts += [draft.tokens for draft in several]
         found.append(drafts)
         captured = drafter.captured
-    complaints = []
+    complaints: list[str] = []
     if found[0] != found[1]:
         complaints.append(f"drafts {found[1]}, the host draws {found[0]}")
     if there.device.type == "cuda" and captured != 3:

@@ -4,24 +4,29 @@
     python -m structspec.bench.call_tools --tasks 3 --json call_tools.json
 
 Every task is answered by the same model in the same prompt: greedily and at temperature 1; under
-the constraint (`tool_choice="required"`) and freely (any text); with drafts and, greedily under the
-constraint, without. Reported for each way: the share of replies that read as calls of the format,
-the share whose arguments satisfy their schemas, and the share that the task accepts; and in how
-many tasks the greedy replies with and without drafts are identical (in batched arithmetic a tie of
-two logits may break differently).
+the constraint (`tool_choice="required"`), with drafts and without, and freely (any text, no
+drafts). Reported for each way: the share of replies that read as calls of the format, the share
+whose arguments satisfy their schemas, and the share that the task accepts; and in how many tasks
+the greedy replies with and without drafts are identical. Where they are not, the two logits at the
+first difference are compared: passes of different widths round differently, so a tie of two logits
+may break differently; anything but a tie is a fault.
 
-The result file, and the table of the page, are renewed after every task, so an interrupted run
-keeps what it has measured.
+Several tasks and ways are decoded at a time, so no times are given: `speculation` measures those.
+The result file, and the table of the page, are renewed after every round of tasks; `--resume` goes
+on with the file of an interrupted run.
+
+Sibling: `call_tools_report`, the figures and the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import lzma
+import os
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +34,7 @@ from typing import Any
 import jsonschema
 
 from structspec.bench.answers import matches
+from structspec.bench.call_tools_report import PAIR, Answer, summarise, table, write_page
 from structspec.bench.machine import describe_machine
 from structspec.bench.tasks import data_folder
 from structspec.errors import StructspecError, UnsupportedFeature
@@ -38,7 +44,7 @@ from structspec.tools import ToolCalls, ToolSet, read_reply
 from structspec.tools.calling import Request, parts_of, prepare
 
 _MOST_CALLS = 4
-BEGIN, END = "<!-- begin: bench.call_tools -->", "<!-- end -->"
+_ROUND = 4
 
 
 @dataclass(frozen=True)
@@ -49,22 +55,6 @@ class CallTask:
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]]
     accepted: list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One reply: how it was made and what it is worth. `error` says why it is no call."""
-
-    id: str
-    way: str
-    parsed: bool
-    valid: bool
-    accepted: bool
-    tokens: int
-    forwards: int
-    seconds: float
-    text: str
-    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,9 +70,10 @@ class Way:
 WAYS = (
     Way("greedy", True, "auto", 0.0),
     Way("greedy, no drafts", True, None, 0.0),
-    Way("greedy, free", False, "auto", 0.0),
+    Way("greedy, free", False, None, 0.0),
     Way("sampled", True, "auto", 1.0),
-    Way("sampled, free", False, "auto", 1.0),
+    Way("sampled, no drafts", True, None, 1.0),
+    Way("sampled, free", False, None, 1.0),
 )
 
 
@@ -108,11 +99,70 @@ def read_call_tasks(count: int, *, stride: int = 23) -> Iterator[CallTask]:
 
 def answer(model: Any, task: CallTask, way: Way, *, max_tokens: int = 128, seed: int = 0) -> Answer:
     """Answer one task in one way."""
-    tools = ToolSet.from_openai(task.tools)
+    (row,) = answers(model, [task], [way], max_tokens=max_tokens, seed=seed)
+    return row
+
+
+def answers(
+    model: Any,
+    tasks: Sequence[CallTask],
+    ways: Sequence[Way],
+    *,
+    max_tokens: int = 128,
+    seed: int = 0,
+) -> list[Answer]:
+    """Answer tasks in every way, and measure where the two greedy replies differ.
+
+    Requests with the same drafts are decoded together, so the ways of a task share its prompt.
+    """
+    requests = {
+        (task.id, way.name): _request(model, task, way, max_tokens, seed)
+        for task in tasks
+        for way in ways
+    }
+    outputs: dict[tuple[str, str], Any] = {}
+    for draft in dict.fromkeys(way.draft for way in ways):
+        keys = [(task.id, way.name) for task in tasks for way in ways if way.draft == draft]
+        outputs |= zip(keys, _decode(model, [requests[key] for key in keys], draft), strict=True)
+    made = []
+    for task in tasks:
+        for way in ways:
+            key = task.id, way.name
+            row = _judged(task, way, requests[key], outputs[key])
+            plain = outputs.get((task.id, PAIR[1]))
+            if way.name == PAIR[0] and plain is not None:
+                prompt, drafted = requests[key].ids, outputs[key].tokens
+                row = replace(row, gap=logit_gap(model, prompt, drafted, plain.tokens))
+            made.append(row)
+    return made
+
+
+def logit_gap(
+    model: Any, prompt: Sequence[int], first: Sequence[int], second: Sequence[int]
+) -> float | None:
+    """Distance of the logits of the two tokens where replies part; None if they are the same.
+
+    A reply that goes on where the other ends is compared with the likeliest end token.
+    """
+    if list(first) == list(second):
+        return None
+    import torch
+
+    pairs = zip(first, second, strict=False)
+    at = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    with torch.inference_mode():
+        ids = torch.tensor([[*prompt, *first[:at]]], device=model.device)
+        logits = model.model(ids).logits[0, -1].float()
+    end = max(float(logits[i]) for i in model.vocab.eos_ids)
+    one, other = (float(logits[r[at]]) if at < len(r) else end for r in (first, second))
+    return abs(one - other)
+
+
+def _request(model: Any, task: CallTask, way: Way, max_tokens: int, seed: int) -> Request:
     request = prepare(
         model,
         task.messages,
-        tools,
+        ToolSet.from_openai(task.tools),
         "required",
         parallel=_MOST_CALLS,
         draft=way.draft,
@@ -120,9 +170,31 @@ def answer(model: Any, task: CallTask, way: Way, *, max_tokens: int = 128, seed:
         temperature=way.temperature,
         seed=seed,
     )
-    if not way.constrained:
-        request = replace(request, grammar=_free_text())
-    output = request.decode()
+    return request if way.constrained else replace(request, grammar=_free_text())
+
+
+def _decode(model: Any, requests: Sequence[Request], draft: str | None) -> list[Any]:
+    from structspec.decoding.loop import decode_many
+    from structspec.decoding.progress import Job
+
+    jobs = [
+        Job(
+            request.ids,
+            request.grammar.bind(model.vocab),
+            request.decoding["sampling"],
+            max_tokens=request.decoding["max_tokens"],
+            seed=request.decoding["seed"],
+        )
+        for request in requests
+    ]
+    outputs = decode_many(model, jobs, draft=draft, batch_size=len(jobs))
+    for output in outputs:
+        if isinstance(output, Exception):
+            raise output
+    return outputs
+
+
+def _judged(task: CallTask, way: Way, request: Request, output: Any) -> Answer:
     calls, error = _calls(request, output)
     valid = bool(calls) and all(_valid(task, call.name, call.arguments) for call in calls)
     return Answer(
@@ -133,7 +205,6 @@ def answer(model: Any, task: CallTask, way: Way, *, max_tokens: int = 128, seed:
         valid and matches(calls, task.accepted),
         len(output.tokens),
         output.stats.forwards,
-        round(output.stats.total_time, 3),
         output.text.decode("utf-8", "replace"),
         error,
     )
@@ -169,72 +240,34 @@ def _free_text() -> Any:
     return _kept[0]
 
 
-def summarise(answers: Sequence[Answer]) -> dict[str, Any]:
-    """Counts and shares by way; how many greedy replies agree with and without drafts."""
-    summary: dict[str, Any] = {}
-    for way in dict.fromkeys(a.way for a in answers):
-        rows = [a for a in answers if a.way == way]
-        summary[way] = {
-            "tasks": len(rows),
-            "parsed": sum(a.parsed for a in rows),
-            "valid": sum(a.valid for a in rows),
-            "accepted": sum(a.accepted for a in rows),
-            "tokens_per_forward": round(
-                sum(a.tokens for a in rows) / max(1, sum(a.forwards for a in rows)), 3
-            ),
-            "seconds": round(sum(a.seconds for a in rows), 1),
-        }
-    texts = {(a.id, a.way): a.text for a in answers}
-    pairs = [
-        (texts[i, "greedy"], texts[i, "greedy, no drafts"])
-        for i, way in texts
-        if way == "greedy" and (i, "greedy, no drafts") in texts
-    ]
-    summary["greedy_identical"] = f"{sum(a == b for a, b in pairs)} of {len(pairs)}"
-    return summary
-
-
-def table(report: Mapping[str, Any]) -> str:
-    """The figures as Markdown."""
-    machine, summary = report["machine"], report["summary"]
-    lines = [
-        f"{report['model']}, {machine['cores']}-core {machine['processor']}; "
-        f"`{report['command']}`.",
-        "",
-        "| replies | tasks | read as calls | fit their schemas | match an accepted answer | "
-        "tokens per forward | seconds |",
-        "|" + "---|" * 7,
-    ]
-    for way in (way.name for way in WAYS if way.name in summary):
-        row = summary[way]
-        shares = [
-            f"{row[k]} ({row[k] / row['tasks']:.0%})" for k in ("parsed", "valid", "accepted")
-        ]
-        cells = [way, row["tasks"], *shares, f"{row['tokens_per_forward']:.2f}", row["seconds"]]
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    same = f"Greedy replies with and without drafts are identical in {summary['greedy_identical']}."
-    return "\n".join([*lines, "", same])
-
-
-def write_page(path: Path, text: str) -> None:
-    """Replace what stands between the markers of a page."""
-    before, rest = path.read_text(encoding="utf-8").split(BEGIN, 1)
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
-
-
 def run(
-    model: Any, tasks: Iterator[CallTask], ways: Sequence[Way], max_tokens: int
+    model: Any, tasks: Iterable[CallTask], ways: Sequence[Way], max_tokens: int
 ) -> Iterator[list[Answer]]:
-    """Answer every task in every way; tasks whose schemas are refused are named and passed over."""
-    for task in tasks:
-        try:
-            yield [answer(model, task, way, max_tokens=max_tokens) for way in ways]
-        except UnsupportedFeature as error:
-            print(f"{task.id}: refused, {error}", file=sys.stderr)
+    """Answer tasks in every way, a few at a time; what is refused is named and passed over."""
+    usable = (task for task in tasks if _compiles(model, task, max_tokens))
+    while chunk := list(itertools.islice(usable, _ROUND)):
+        yield answers(model, chunk, ways, max_tokens=max_tokens)
+
+
+def _compiles(model: Any, task: CallTask, max_tokens: int) -> bool:
+    try:
+        _request(model, task, WAYS[0], max_tokens, 0)
+    except UnsupportedFeature as error:
+        print(f"{task.id}: refused, {error}", file=sys.stderr)
+        return False
+    return True
+
+
+def _known(path: Path, command: str) -> list[Answer]:
+    """The answers of an interrupted run; raises ValueError if another command made them."""
+    report = json.loads(path.read_text(encoding="utf-8"))
+    if report["command"] != command:
+        raise ValueError(f"'{path}' was made by `{report['command']}`, not by `{command}`")
+    return [Answer(**row) for row in report["answers"]]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run it; exit code 1 if a constrained reply is no valid call."""
+    """Run it; exit code 1 if a constrained reply is no valid call, or greedy replies differ."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--model", default="default")
@@ -244,45 +277,63 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--json", type=Path, default=None)
     parser.add_argument("--page", type=Path, default=None, help="a page whose table is renewed")
+    parser.add_argument("--resume", action="store_true", help="go on with the file of --json")
     options = parser.parse_args(arguments)
     chosen = [name.strip() for name in options.ways.split(";")]
-    if options.page and not options.json:
-        parser.error("--page shows what --json writes; give both")
+    if (options.page or options.resume) and not options.json:
+        parser.error("--page shows, and --resume goes on with, what --json writes; name it")
     if unknown := [name for name in chosen if name not in names]:
         parser.error(f"unknown ways {unknown}; choose of {names}, separated by ';'")
     ways = [way for way in WAYS if way.name in chosen]
+    command = (
+        f"python -m structspec.bench.call_tools --tasks {options.tasks} "
+        f"--max-tokens {options.max_tokens}"
+    )
+    if len(ways) < len(WAYS):
+        command += f" --ways '{'; '.join(chosen)}'"
+    found: list[Answer] = []
+    if options.resume and options.json.is_file():
+        try:
+            found = _known(options.json, command)
+        except (ValueError, KeyError, TypeError) as error:
+            parser.error(f"cannot go on: {error}")
     import torch
 
     from structspec.models import load
 
     torch.set_num_threads(options.threads)
     model = load(options.model, dtype="float32")
-    answers: list[Answer] = []
-    started = time.perf_counter()
-    for rows in run(model, read_call_tasks(options.tasks), ways, options.max_tokens):
-        answers += rows
+    done = {row.id for row in found}
+    tasks = (task for task in read_call_tasks(options.tasks) if task.id not in done)
+    for rows in run(model, tasks, ways, options.max_tokens):
+        found += rows
+        print(f"{len(found) // len(ways)} tasks", file=sys.stderr, flush=True)
         if options.json:
             report = {
-                "command": "python -m structspec.bench.call_tools "
-                f"--tasks {options.tasks} --max-tokens {options.max_tokens} "
-                f"--ways '{'; '.join(chosen)}'",
+                "command": command,
                 "machine": {**describe_machine(), "torch_threads": torch.get_num_threads()},
                 "model": model.name,
-                "seconds": round(time.perf_counter() - started, 1),
-                "summary": summarise(answers),
-                "answers": [asdict(a) for a in answers],
+                "summary": summarise(found),
+                "answers": [asdict(a) for a in found],
             }
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
-            options.json.write_text(text, encoding="utf-8")
+            _write(options.json, report)
             if options.page:
                 write_page(options.page, table(report))
-    print(json.dumps(summarise(answers), indent=2))
+    summary = summarise(found)
+    print(json.dumps(summary, indent=2))
     constrained = {way.name for way in WAYS if way.constrained}
-    broken = [a for a in answers if a.way in constrained and not a.valid]
+    broken = [a for a in found if a.way in constrained and not a.valid]
     for a in broken:
         print(f"{a.id} ({a.way}): {a.error or 'arguments break the schema'}", file=sys.stderr)
-    return 1 if broken else 0
+    return 1 if broken or summary["greedy_pairs"]["different"] else 0
+
+
+def _write(path: Path, report: Mapping[str, Any]) -> None:
+    """Write whole or not at all: an interrupted run must leave a file that can be gone on with."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = path.with_name(path.name + ".new")
+    made.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(made, path)
 
 
 if __name__ == "__main__":

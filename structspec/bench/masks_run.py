@@ -1,6 +1,7 @@
-"""Running one engine's worker process over jobs, with a time limit for each job.
+"""Running one engine's worker process over jobs, with a time limit for each repeat of a job.
 
 A worker that takes too long or dies is replaced; the job it was at counts as a timeout or a crash.
+Where times are CPU time so is the limit, so that a busy machine does not change who is in time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ __all__ = ["EngineRun", "run_engine"]
 # Reading a large vocabulary into an engine takes seconds; compiling kernels for the first time
 # takes this package a minute.
 _START_LIMIT = 300.0
+# A process with less than this share of a core does nothing.
+_AT_WORK = 0.002
 
 
 @dataclass
@@ -71,7 +74,9 @@ def run_engine(
                 if left <= 0:
                     run.skipped = len(ids) - done
                     return run
-                answer = worker.read(time_limit * repeats)
+                answer = worker.read(time_limit)
+                while answer is not None and "repeat" in answer:
+                    answer = worker.read(time_limit)
                 if answer is None:
                     alive = worker.process.poll() is None
                     answer = {
@@ -110,6 +115,7 @@ class _Worker:
             "OMP_NUM_THREADS": "1",
             "RAYON_NUM_THREADS": "1",
         }
+        self._cpu = clock == "cpu"
         self._log = jobs.with_name(f"{engine}.log")
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -139,15 +145,38 @@ class _Worker:
 
     def read(self, limit: float) -> dict[str, Any] | None:
         """The next message; None if there is none in time, or the process has ended."""
-        try:
-            line = self._lines.get(timeout=limit)
-        except queue.Empty:
-            return None
+        began, spent = time.monotonic(), self._spent()
+        seen, used = began, spent  # when it was last seen at work
+        while True:
+            now = time.monotonic()
+            left = limit - (now - began)
+            if self._cpu and spent is not None and used is not None:
+                so_far = self._spent() or spent
+                if so_far - used > _AT_WORK * (now - seen):
+                    seen, used = now, so_far
+                # a process that sleeps uses no CPU time: it may not take forever either
+                left = min(limit - (so_far - spent), limit - (now - seen))
+            if left <= 0:
+                return None
+            try:
+                line = self._lines.get(timeout=min(left, 1.0))
+            except queue.Empty:
+                continue
+            break
         if line is None:
             self.process.wait()
             return None
         message: dict[str, Any] = json.loads(line)
         return message
+
+    def _spent(self) -> float | None:
+        """Seconds of CPU time of the process; None where the system does not say."""
+        try:
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+            user, system = stat.rpartition(")")[2].split()[11:13]
+            return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, AttributeError):
+            return None
 
     def last_words(self) -> str:
         """The end of what it printed."""

@@ -3,9 +3,10 @@
     python -m structspec.bench.masks_worker ENGINE VOCABULARY.npz JOBS.jsonl
 
 A job is `{"id", "schema", "texts": [{"ids", "valid"}]}`, or has a "grammar" in several notations
-instead of a schema. It is compiled and walked `--repeats`
-times, each time from nothing. Times are nanoseconds; those of one mask hold the row and the token
-behind it. The first row of every text is left out: it belongs to the time to the first mask.
+instead of a schema. It is compiled and walked `--repeats` times, each time from nothing; a line
+`{"id", "repeat"}` says that one of them is done. Times are nanoseconds; those of one mask hold the
+row and the token behind it. The first row of every text is left out: it belongs to the time to the
+first mask.
 
 What engines print goes to standard error. The parent (`masks`) ends a worker that takes too long.
 """
@@ -55,7 +56,11 @@ def read_vocabulary(path: Path) -> TokenList:
 
 
 def measure(
-    driver: Driver, job: dict[str, Any], repeats: int, clock: Callable[[], int]
+    driver: Driver,
+    job: dict[str, Any],
+    repeats: int,
+    clock: Callable[[], int],
+    on_repeat: Callable[[int], object] = lambda repeat: None,
 ) -> dict[str, Any]:
     """Compile and walk one job; see the module for what the times mean."""
     overhead = _overhead(clock)
@@ -80,6 +85,7 @@ def measure(
             else:
                 answer["texts"][number]["times"].append(times)
         del start
+        on_repeat(repeat)
     return answer
 
 
@@ -159,8 +165,12 @@ def main(arguments: list[str] | None = None) -> int:
             if number < options.skip:
                 continue
             job = json.loads(line)
+
+            def report(repeat: int, name: str = job["id"]) -> None:
+                say({"id": name, "repeat": repeat})
+
             try:
-                answer = measure(driver, job, options.repeats, clock)
+                answer = measure(driver, job, options.repeats, clock, report)
             except BaseException as error:  # panics of Rust are BaseException
                 if isinstance(error, KeyboardInterrupt):
                     raise

@@ -46,14 +46,19 @@ def render_calls(form: CallFormat, calls: Sequence[_Call]) -> str:
 
 
 def instructions(form: CallFormat, tools: Sequence[Mapping[str, Any]]) -> str:
-    """A system message that offers tools, for models whose template has no place for them."""
+    """A system message that offers tools, for models whose template has no place for them.
+
+    Worded like the prompts that small open models were tuned on: they then call more aptly.
+    """
     listed = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
     example = render_calls(form, [("function_name", {"argument": "value"}, "")])
     return (
-        "You can call functions. The functions, one per line as JSON:\n"
-        f"<tools>\n{listed}\n</tools>\n"
-        "To call a function, answer with its name and arguments in exactly this form:\n"
-        f"{example}"
+        "You are an expert in composing functions. You are given a question and a set of possible "
+        "functions. Based on the question, make one or more function calls to achieve the "
+        "purpose. If none of the functions can be used, say so.\n"
+        f"You have access to the following functions:\n<tools>\n{listed}\n</tools>\n"
+        "The output must strictly adhere to the following format, and no other text must be "
+        f"included:\n{example}"
     )
 
 

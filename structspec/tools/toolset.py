@@ -38,6 +38,11 @@ class ToolSet(Sequence[Tool]):
     def __init__(self, tools: Iterable[Any] = (), *, strict: bool | None = None) -> None:
         if isinstance(tools, Mapping):
             raise ToolError("pass a list of tools; for a tools/list result use ToolSet.from_mcp")
+        if not isinstance(tools, Iterable) or isinstance(tools, str | bytes):
+            raise ToolError(
+                f"this {type(tools).__name__} is no set of tools; give a list of functions, tools, "
+                "dicts in OpenAI's form or tools of a Model Context Protocol server"
+            )
         found: dict[str, Tool] = {}
         for entry in tools:
             made = _tool(entry)
@@ -82,7 +87,9 @@ class ToolSet(Sequence[Tool]):
         elif not isinstance(result, Iterable) or hasattr(result, "tools"):
             listed = getattr(result, "tools", None)
         if listed is None or isinstance(listed, str | bytes):
-            raise ToolError('a tools/list result has "tools"')
+            raise ToolError(
+                f'this {type(result).__name__} is no tools/list result: its list "tools" is missing'
+            )
         return cls([Tool.from_mcp(entry, call=call, strict=strict) for entry in listed])
 
     @property

@@ -59,3 +59,6 @@ def test_times_are_compared_over_the_texts_that_every_engine_walks() -> None:
     assert "| one 1 | 2.0 | 1.0 | 3.0 | 3.0 | 3.0 | 2 | 1 of 2 | 0 |" in text
     failed = summarise(runs[2:], [JOB])["pairs"]["engines"]["three"]
     assert failed["failure"] == "timeout: no answer" and failed["mask_us"] is None
+    found = {"tokens": 257, "grammars": {"pairs": summarise(runs, [JOB])["pairs"]}}
+    text = tables({**report, "vocabularies": {"bytes": found}})
+    assert "| three 3 | timeout: no answer | – | – | – | – | – | 0 of 2 | 0 |" in text

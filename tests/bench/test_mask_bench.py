@@ -84,6 +84,39 @@ def test_workers_answer_time_out_and_are_replaced(
     ]  # fmt: skip
 
 
+def test_a_limit_is_of_cpu_time_for_each_repeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Repeats that take their time one by one are in time together; one that runs on is not."""
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import json, sys, time\n"
+        "def work(seconds):\n"
+        "    began = time.process_time()\n"
+        "    while time.process_time() - began < seconds: pass\n"
+        "def say(**message): print(json.dumps(message), flush=True)\n"
+        "skip = int(sys.argv[-1].split('=')[1])\n"
+        "say(ready='1', seconds=0.0, memory=1)\n"
+        "if skip == 0:\n"
+        "    for repeat in range(3):\n"
+        "        work(0.6)\n"
+        "        say(id='0', repeat=repeat)\n"
+        "    say(id='0', first=[1], texts=[], grown=5)\n"
+        "work(60)\n"
+    )
+    launcher = tmp_path / "python"
+    launcher.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
+    launcher.chmod(0o755)
+    jobs = tmp_path / "jobs.jsonl"
+    jobs.write_text("".join(json.dumps({"id": str(i)}) + "\n" for i in range(2)))
+    monkeypatch.setattr(masks_run, "_START_LIMIT", 30.0)
+    run = run_engine(
+        "llguidance", str(launcher), tmp_path / "v.npz", jobs,
+        repeats=3, clock="cpu", time_limit=1.2, engine_limit=60.0,
+    )  # fmt: skip
+    assert "grown" in run.answers["0"] and run.answers["1"]["timeout"] == "no answer in 1.2 s"
+
+
 def test_the_hard_schemas_hold_their_texts() -> None:
     import structspec
 

@@ -92,6 +92,9 @@ def test_tokens_are_special_tokens_and_no_text() -> None:
         ('root ::= "a"\n\n  "b"', 3, 3, "expected a rule"),
         ("root ::= <>", 1, 10, "a token is written"),
         ('root ::= "a" ::= "b"', 1, 14, "fits nothing"),
+        ('one ::= "a"\ntwo ::= "b"', 1, 1, "rules here: one, two"),
+        ('root ::= "\ud800"', 1, 11, "U+D800 is not a character"),
+        ("root ::= [a\udfff]", 1, 12, "U+DFFF is not a character"),
     ],
 )
 def test_a_mistake_is_an_error_with_line_column_and_a_caret(
@@ -121,6 +124,10 @@ def test_what_cannot_be_exact_is_refused_by_name_and_place(text: str, keyword: s
     with pytest.raises(UnsupportedFeature) as caught:
         compile_gbnf(text)
     assert caught.value.keyword == keyword and caught.value.line == 1
+
+
+def test_a_byte_order_mark_is_no_part_of_a_grammar() -> None:
+    assert compile_gbnf('\ufeffroot ::= "a"').accepts("a")
 
 
 def test_another_start_rule_may_be_named() -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("lark", reason="the extra 'grammars' is not installed: pip install lark")
 
 import structspec
 from structspec import ir
 from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
+from structspec.frontends.lark import load as load_module
+from structspec.frontends.lark.load import load
+from structspec.frontends.lark.lower import lower_lark
 
 CORPUS = Path(__file__).parent.parent / "corpus" / "grammar.jsonl"
 CASES = [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines() if line]
@@ -234,6 +240,13 @@ def test_imports_come_from_resources_and_our_additions_work_there() -> None:
         ("", 1, 1, "no rule 'start'"),
         (r'start: "\u12"' "\n", 1, 8, "this escape is broken (truncated"),
         (r"start: /\xz/" "\n", 1, 8, "this escape is broken (truncated"),
+        ('one: "a"\ntwo: "b"\n', 1, 1, "rules here: one, two"),
+        (r'start: "a" | "x\ud800"' "\n", 1, 14, "U+D800 is not a character"),
+        (r'start: "a".."\udfff"' "\n", 1, 13, "U+DFFF is not a character"),
+        ('start: "\ud800"\n', 1, 9, "U+D800 is not a character"),
+        ('start: "a\x00b"\n', 1, 8, "write \\x00"),
+        ('start: A\nA: "x" | b\nb: "x"\n', 2, 10, "the terminal 'A' uses the rule 'b'"),
+        ('start: "a" %json {"type": "foo"}\n', 1, 18, "line 1, column 18: in this schema"),
     ],
 )
 def test_a_mistake_is_an_error_with_line_column_and_a_caret(
@@ -277,6 +290,32 @@ def test_templates_without_end_and_large_products_pass_a_budget() -> None:
         compile_lark('start: A\nA: ("a" & "a")~100000000\n')
     assert (caught.value.line, caught.value.column) == (2, 1)
     assert str(caught.value).splitlines()[-1].strip() == "^"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet='aAb:=" \n|()[]{}*+?~.,%/\\x0<>!#&d8', max_size=30))
+def test_any_text_lowers_or_raises_a_typed_error(text: str) -> None:
+    with contextlib.suppress(SchemaError, UnsupportedFeature, BudgetExceeded):
+        lower_lark('a: "x"\nA: "y"\nstart: ' + text)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_grammar() -> None:
+    words = {"words.lark": '\ufeffX: "b"\n'}
+    grammar = compile_lark('\ufeffstart: "a" X\n%import .words.X\n', resources=words)
+    assert grammar.accepts("ab") and not grammar.accepts("\ufeffab")
+
+
+def test_places_of_many_rules_cost_one_pass_over_the_text() -> None:
+    """A search for every name takes a time that grows with the square of the file."""
+    calls: list[str] = []
+    chain = "".join(f'r{i}: "(" r{i + 1} ")"\n' for i in range(300)) + 'r300: "x"\n'
+    loaded = load("start: r0\n" + chain)
+    real = load_module.re.finditer
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load_module.re, "finditer", lambda *args: calls.append("pass") or real(*args))
+        places = [loaded.definition(f"r{i}") for i in range(301)]
+    assert places == sorted(places) and places[0] == 10 and len(calls) == 1
+    assert loaded.definition("missing") is None
 
 
 def test_nested_nullables_and_large_counts_are_no_problem() -> None:

@@ -211,8 +211,15 @@ def test_sets_come_from_mcp_lists_as_data_and_as_objects():
     assert ToolSet.from_mcp([entry], call=remote)["f"].run({"b": 2}) == ["f", {"b": 2}]
     with pytest.raises(structspec.ToolError, match="no function"):
         ToolSet.from_mcp([entry])["f"].run({})
-    with pytest.raises(structspec.ToolError, match="tools"):
+    with pytest.raises(structspec.ToolError, match=r'dict is no tools/list result.* "tools"'):
         ToolSet.from_mcp({"nothing": 1})
+
+
+@pytest.mark.parametrize("given", [5, None, "get_weather", b"x"])
+def test_what_is_no_set_of_tools_is_said_by_its_type(given):
+    for make in (ToolSet, ToolSet.of):
+        with pytest.raises(structspec.ToolError, match=f"this {type(given).__name__} is no set"):
+            make(given)
 
 
 OPEN = {

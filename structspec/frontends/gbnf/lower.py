@@ -34,6 +34,7 @@ from structspec.frontends.gbnf.ast import (
 from structspec.frontends.gbnf.parse import parse
 from structspec.frontends.regex.classes import SCALARS, complement, normalise
 from structspec.frontends.rules.finish import finish
+from structspec.frontends.rules.names import no_rule
 from structspec.frontends.rules.simplify import repeat
 from structspec.frontends.rules.source import Source
 from structspec.report import Entry, Report
@@ -50,12 +51,11 @@ def lower_gbnf(text: str, start: str = "root") -> tuple[ir.GrammarIR, Report]:
     Raises `SchemaError` for mistakes and `UnsupportedFeature` for what cannot be exact, both with
     line, column and a caret, and `BudgetExceeded`.
     """
+    text = text.removeprefix("\ufeff")  # some editors put a byte order mark in front
     rules = parse(text)
     lowering = _Lowering(Source(text), {rule.name for rule in rules})
     if start not in lowering.names:
-        near = get_close_matches(start, lowering.names, 1)
-        hint = f"did you mean '{near[0]}'?" if near else "it is what the whole text must match"
-        raise lowering.source.error(0, f"there is no rule '{start}'; {hint}")
+        raise lowering.source.error(0, no_rule(start, [rule.name for rule in rules]))
     nodes = {rule.name: lowering.node(rule.body) for rule in rules}
     places = {rule.name: rule.place for rule in rules}
     grammar, entries = finish(nodes, start, lowering.source, places, {})

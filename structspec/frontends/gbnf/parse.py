@@ -50,7 +50,9 @@ _DIGITS: Final = {"x": 2, "u": 4, "U": 8}
 
 def parse(text: str) -> list[Rule]:
     """The rules of a grammar in their order; raises `SchemaError` (see the module)."""
-    return _Parser(text).rules()
+    parser = _Parser(text)
+    parser.source.check_characters()
+    return parser.rules()
 
 
 class _Parser:

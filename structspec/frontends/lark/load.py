@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,14 @@ class Loaded:
 
     def definition(self, name: str) -> int | None:
         """Where a rule or terminal is defined in `source.text`."""
-        pattern = _DEFINITION.replace("NAME", re.escape(name))
-        found = re.search(pattern, self.source.text)
-        return found.start(1) if found else None
+        return self._definitions.get(name)
+
+    @cached_property
+    def _definitions(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for match in re.finditer(_DEFINITION.replace("NAME", r"\w+"), self.source.text):
+            found.setdefault(match[1], match.start(1))
+        return found
 
 
 def load(text: str, resources: Mapping[str, Any] | None = None) -> Loaded:
@@ -77,6 +83,8 @@ def load(text: str, resources: Mapping[str, Any] | None = None) -> Loaded:
     except ImportError as error:
         raise MissingExtra("lark", "grammars") from error
 
+    text = text.removeprefix("\ufeff")  # some editors put a byte order mark in front
+    Source(text).check_characters()
     stripped = strip(text)
     try:
         builder = GrammarBuilder(False, [_imports(resources or {}, stripped)])
@@ -126,7 +134,7 @@ def _imports(
         if not isinstance(text, str):
             raise OSError(2, "no such resource", path)
         # A folder that does not exist, or lark would look beside the importing file.
-        return f"{_NOWHERE}/{path}", strip(text, stripped).text
+        return f"{_NOWHERE}/{path}", strip(text.removeprefix("\ufeff"), stripped).text
 
     return read
 
@@ -166,6 +174,15 @@ def _search(source: Source, message: str) -> SchemaError:
         places = [found.start(1) for found in re.finditer(pattern, source.text)]
         if places:
             return source.error(places[min("more" in message, len(places) - 1)], _plain(message))
+    inside = re.search(r"inside terminals \(NonTerminal\('(\w+)'\) in (\w+)\)", message)
+    if inside:
+        rule, terminal = inside.groups()
+        used = re.search(
+            _DEFINITION.replace("NAME", re.escape(terminal)) + rf"[^:]*?(?<!\w)({rule})(?!\w)",
+            source.text,
+        )
+        said = f"the terminal '{terminal}' uses the rule '{rule}'; terminals hold terminals only"
+        return source.error(used.start(2) if used else 0, said)
     names = re.findall(r"arguments used for (\w+)", message)
     names += re.findall(r"'([^']+)'", message) + re.findall(
         r"[A-Z_][A-Z_0-9]+|\b[a-z_]\w*$", message

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from structspec import ir
@@ -32,6 +31,7 @@ from structspec.frontends.lark.extensions import JSON, SPECIAL
 from structspec.frontends.lark.load import Loaded, load
 from structspec.frontends.lark.terminals import Terminals
 from structspec.frontends.rules.finish import finish
+from structspec.frontends.rules.names import no_rule
 from structspec.frontends.rules.simplify import repeat
 from structspec.report import Entry, Report
 
@@ -84,9 +84,8 @@ class _Lowering:
     def grammar(self, start: str) -> tuple[ir.GrammarIR, Report]:
         loaded = self.loaded
         if start not in loaded.rules or loaded.rules[start][0]:
-            near = get_close_matches(start, loaded.rules, 1)
-            hint = f"did you mean '{near[0]}'?" if near else "a text must match some rule"
-            raise loaded.source.error(0, f"there is no rule '{start}'; {hint}")
+            plain = [name for name, (parameters, _, _) in loaded.rules.items() if not parameters]
+            raise loaded.source.error(0, no_rule(start, plain))
         if loaded.ignore:
             ignored = [self._terminal(name, gap=False) for name in loaded.ignore]
             self.rules[_IGNORED] = repeat(ir.choice(ignored), 0, None)
@@ -255,12 +254,9 @@ class _Lowering:
         try:
             grammar, report = lower_schema(stripped.schemas[number], self._schema_options)
         except SchemaError as error:
-            raise SchemaError(
-                f"in this schema: {error}\n{source.caret(start)}",
-                pointer=None if error.line is not None else error.pointer,
-                line=line,
-                column=column,
-            ) from error
+            made = source.error(start, f"in this schema: {error}")
+            made.pointer = error.pointer
+            raise made from error
         except UnsupportedFeature as error:
             raise UnsupportedFeature(
                 error.keyword,

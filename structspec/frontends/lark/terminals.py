@@ -256,6 +256,7 @@ class Terminals:
             raise self._error(token, "'&' and '~' stand in terminals, between or before parts")
         pattern, flags, is_string = self._pattern(token)
         if is_string:
+            self._check_characters(token, pattern)
             ranges: list[Ranges] = [((ord(c), ord(c)),) for c in pattern]
             if "i" in flags:
                 ranges = [ignoring_case(one) for one in ranges]
@@ -289,10 +290,16 @@ class Terminals:
             raise self._error(token, f"lark cannot read this: {_cause(error)}") from error
         return pattern.value, set(pattern.flags), isinstance(pattern, PatternStr)
 
+    def _check_characters(self, token: Any, text: str) -> None:
+        for sign in text:
+            if 0xD800 <= ord(sign) <= 0xDFFF:
+                raise self._error(token, f"U+{ord(sign):04X} is not a character of any text")
+
     def _character(self, token: Any) -> int:
         text, _, is_string = self._pattern(token)
         if not is_string or len(text) != 1:
             raise self._error(token, "the ends of a range are single characters")
+        self._check_characters(token, text)
         return ord(text)
 
     def _error(self, token: Any, message: str) -> SchemaError:
@@ -336,6 +343,8 @@ def _count(digits: str) -> int:
 
 def _cause(error: Exception) -> str:
     """What is wrong with a literal; lark packs the error of Python's own escapes into its own."""
+    if "null bytes" in str(error):
+        return "it holds the character U+0000; write \\x00"
     found = re.search(r"can't decode bytes in position [0-9-]+: ([^\"'\n,)]+)", str(error))
     return f"this escape is broken ({found[1]})" if found else str(error).split("\n")[0]
 

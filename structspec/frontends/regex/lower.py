@@ -27,6 +27,7 @@ from structspec.frontends.regex.ast import Alternation, Chars, Concat, Node, Rep
 from structspec.frontends.regex.automaton import language
 from structspec.frontends.regex.parse import Dialect, parse
 from structspec.frontends.regex.resolve import nonempty, resolve
+from structspec.frontends.rules.simplify import repeat
 
 __all__ = ["lower", "lower_dfa", "lower_regex", "search_regex"]
 
@@ -101,10 +102,4 @@ def _repeat(item: ir.Node, minimum: int, maximum: int | None) -> ir.Node:
         return ir.EPSILON
     if item == ir.NOTHING:
         return ir.EPSILON if minimum == 0 else ir.NOTHING
-    if (minimum, maximum) == (1, 1):
-        return item
-    if minimum == 0 and maximum is None and isinstance(item, ir.Repeat):
-        inner = item
-        if inner.minimum <= 1 and (inner.maximum is None or inner.minimum == 1):
-            return ir.Repeat(inner.item, 0, None)
-    return ir.Repeat(item, minimum, maximum)
+    return repeat(item, minimum, maximum)

@@ -1,4 +1,4 @@
-"""Rule names of the IR as legal names of a notation: unique, and as close as can be.
+"""Rule names: those of the IR as legal, unique names of a notation, and missing ones.
 
 Example::
 
@@ -8,9 +8,12 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 
-__all__ = ["rename"]
+__all__ = ["no_rule", "rename"]
+
+_SHOWN = 5
 
 
 def rename(
@@ -31,3 +34,15 @@ def rename(
         taken.add(candidate)
         found[name] = candidate
     return {name: found[name] for name in order}
+
+
+def no_rule(start: str, names: Sequence[str]) -> str:
+    """What to say where the start rule is not among the rules `names`."""
+    said = f"there is no rule '{start}', which is where a text begins"
+    near = get_close_matches(start, names, 1)
+    if near:
+        return f"{said}; did you mean '{near[0]}'?"
+    if not names:
+        return f"{said}, nor any other rule"
+    listed = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    return f"{said}; add it, or choose another with start= (rules here: {listed})"

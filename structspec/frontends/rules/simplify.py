@@ -10,6 +10,8 @@ Example::
     True
     >>> repeat(ir.Repeat(x, 0, 1), 2, 9) == ir.Repeat(x, 0, 9)
     True
+    >>> repeat(ir.Repeat(x, 2, 3), 0, 9)  # never a single x
+    Repeat(item=Repeat(item=Bytes(value=b'x'), minimum=2, maximum=3), minimum=0, maximum=9)
 """
 
 from __future__ import annotations
@@ -27,13 +29,23 @@ def repeat(item: ir.Node, minimum: int, maximum: int | None) -> ir.Node:
         return item
     if isinstance(item, ir.Repeat):
         low, high = item.minimum, item.maximum
-        if (low, high) == (0, 1):
-            return repeat(item.item, 0, maximum)
-        if high is None and low <= 1:
-            return repeat(item.item, minimum if low else 0, None)
-        if maximum is None and minimum <= 1 and low <= 1:
-            return repeat(item.item, min(low, minimum), None)
+        if _without_gaps(low, high, minimum, maximum):
+            most = None if high is None or maximum is None else high * maximum
+            return repeat(item.item, low * minimum, most)
     if isinstance(item, ir.Choice) and ir.EPSILON in item.items:
         rest = ir.choice(part for part in item.items if part != ir.EPSILON)
         return repeat(rest, 0, maximum)
     return ir.Repeat(item, minimum, maximum)
+
+
+def _without_gaps(low: int, high: int | None, minimum: int, maximum: int | None) -> bool:
+    """Whether `minimum` to `maximum` times `low` to `high` copies are all counts in between.
+
+    k times are k·low to k·high copies, so those of k and k + 1 times must touch; where they do for
+    one k they do for all larger ones.
+    """
+    if maximum == minimum:
+        return True
+    if high is None:
+        return minimum > 0 or low <= 1
+    return (minimum + 1) * low <= minimum * high + 1

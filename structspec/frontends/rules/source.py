@@ -63,6 +63,14 @@ class Source:
         shown = "".join(character if character.isprintable() else " " for character in line)
         return f"    {shown}\n    {' ' * min(at, len(shown))}^"
 
+    def check_characters(self) -> None:
+        """Raise the error of the first code point that no text has, if there is one."""
+        try:
+            self.text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            code = ord(self.text[error.start])
+            raise self.error(error.start, f"U+{code:04X} is not a character of any text") from None
+
     def error(self, offset: int, message: str) -> SchemaError:
         """The error of a mistake at `offset` of `text`."""
         line, column = self.position(offset)
