@@ -32,7 +32,8 @@ import torch
 from torch import Tensor
 
 from structspec.drafting.alignment import Alignment
-from structspec.drafting.draft import Request
+from structspec.drafting.copying import Copy, CopyIndex
+from structspec.drafting.draft import Mask, Request
 from structspec.drafting.heads import EagleHead, HeadCache, MedusaHeads
 from structspec.drafting.model import DraftSettings, ModelDraft, ModelDrafter, _Path
 from structspec.errors import DraftError
@@ -139,6 +140,8 @@ class _EagleDrafter(_HeadDrafter):
         super().__init__(request, settings)
         self._eagle = head
         self._cache = HeadCache()
+        self._known = head.draft_ids.cpu().numpy()
+        self._copies = CopyIndex(request.constraint.vocab)
         self._runs: dict[int, _Run] = {}
 
     @torch.inference_mode()
@@ -146,6 +149,7 @@ class _EagleDrafter(_HeadDrafter):
         self, base: list[int], paths: list[_Path], active: list[_Path]
     ) -> list[tuple[Tensor, Tensor | None]]:
         if active[0].row < 0:
+            self._copies.extend(base[len(self._copies) :])
             state = self._absorb(base)
             if state is None:
                 for path in paths:
@@ -195,27 +199,37 @@ class _EagleDrafter(_HeadDrafter):
             run.state = self._eagle(run.state, one, run.cache)
 
     def _logits_of(self, state: Tensor, path: _Path) -> tuple[Tensor, Tensor | None]:
-        ids = self._eagle.draft_ids
-        if not self._settings.masked:
-            return self._over(self._eagle.logits(state), ids), None
-        bits = np.unpackbits(path.builder.mask.view(np.uint8), bitorder="little")
-        known = ids.cpu().numpy()
-        legal = np.flatnonzero(bits[known[known < len(bits)]])
-        if not legal.size:
-            return self._over(self._eagle.logits(state), ids), None  # `_law` ends the draft
-        if not self._sparse:
-            return self._over(self._eagle.logits(state), ids), None
+        ids, head = self._eagle.draft_ids, self._eagle
+        mask = path.builder.mask if self._settings.masked else None
+        copy = None if head.copy is None else self._copies.look(path.builder.tokens, mask)
+        if mask is None:
+            return self._over(self._mixed(head.logits(state), copy, ids), ids), None
+        legal = self._legal(mask)
+        if not legal.size:  # `_law` ends the draft
+            return self._over(head.logits(state), ids), None
         places = torch.from_numpy(legal).to(state.device)
-        return self._eagle.logits(state, places), ids[places]
+        some = ids[places]
+        logits = self._mixed(head.logits(state, places), copy, some)
+        if self._sparse:
+            return logits, some
+        return self._over(logits, some), None
+
+    def _mixed(self, logits: Tensor, copy: Copy | None, ids: Tensor) -> Tensor:
+        if copy is None:
+            return logits
+        token, kind = (torch.tensor([x], device=ids.device) for x in (copy.token, copy.kind))
+        return self._eagle.with_copies(logits, token, kind, ids)
+
+    def _legal(self, mask: Mask) -> np.ndarray:
+        """Places of the draft's vocabulary that a packed mask allows."""
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        return np.flatnonzero(bits[self._known[self._known < len(bits)]])
 
     def _law(
         self, path: _Path, logits: Tensor, ids: Tensor | None, context: Sequence[int]
     ) -> Tensor | None:
-        if ids is None and self._settings.masked:
-            bits = np.unpackbits(path.builder.mask.view(np.uint8), bitorder="little")
-            known = self._eagle.draft_ids.cpu().numpy()
-            if not bits[known[known < len(bits)]].any():
-                return None
+        if ids is None and self._settings.masked and not self._legal(path.builder.mask).size:
+            return None
         return super()._law(path, logits, ids, context)
 
 

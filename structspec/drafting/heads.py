@@ -8,6 +8,11 @@ EAGLE-3, with e the embedding of the next token and g what the target (or the he
     a = layer([norm(e), norm(g)]) + …                       one attention and one MLP, residual on g
     logits = head · norm(a) over a reduced vocabulary; behind the target's last place g is a itself
 
+A head of ours also mixes in the token that would go on copying the text so far (`copying`), with
+one learnt weight per kind of match::
+
+    q = (1 - σ(w)) · softmax(logits) + σ(w) · [the copied token]
+
 EAGLE: x = fc · [e, g] through an ordinary layer without its first norm, g the target's last state.
 Medusa: head k is a few residual blocks x + silu(W x) and a projection, for the token k + 2 ahead.
 
@@ -37,6 +42,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from structspec.drafting.copying import STARTING
 from structspec.errors import DraftError, MissingExtra
 from structspec.models import Model
 
@@ -176,6 +182,8 @@ class EagleHead(nn.Module):
         self.norm = _Norm(size, getattr(config, "rms_norm_eps", 1e-6))
         self.register_buffer("draft_ids", torch.as_tensor(draft_ids, dtype=torch.long))
         self.lm_head: nn.Linear | None = None
+        #: log-odds of copying for each kind of match (`copying`), None: a law without copies
+        self.copy: nn.Parameter | None = None
         # the target's own parts, which are not this module's to save or train
         self._borrowed = {
             "embedding": network.get_input_embeddings(),
@@ -205,6 +213,11 @@ class EagleHead(nn.Module):
             layer.post_attention_layernorm.weight.copy_(last.post_attention_layernorm.weight)
             head.norm.weight.copy_(network.base_model.norm.weight)
         return head
+
+    def copies(self) -> None:
+        """Let the law count what copying the text would write; a head that does stays as it is."""
+        if self.copy is None:
+            self.copy = nn.Parameter(torch.tensor(STARTING).to(self.fc.weight))
 
     def grow(self, ids: Sequence[int]) -> None:
         """Add ids to the draft's vocabulary; their logits are rows of the target's matrix too."""
@@ -260,6 +273,26 @@ class EagleHead(nn.Module):
         rows = self._output_rows() if places is None else self._output_rows()[places]
         out = nn.functional.linear(normed, rows.to(normed.dtype))
         return out if out.dtype == torch.float64 else out.float()
+
+    def with_copies(
+        self, logits: Tensor, tokens: Tensor, kinds: Tensor, ids: Tensor | None = None
+    ) -> Tensor:
+        """Logits [T, n] of ascending ids (None: all) after mixing each row's copy [T] in.
+
+        logits: illegal tokens' are -inf. tokens, kinds [T]: the candidates and the kinds of match
+        behind them, tokens -1: none. The mixture gives e^w times the weight of all tokens to the
+        candidate, so its share is at least σ(w).
+        """
+        if self.copy is None:
+            return logits
+        ids = self.draft_ids if ids is None else ids
+        column = torch.searchsorted(ids, tokens.clamp(min=0)).clamp(max=len(ids) - 1)[:, None]
+        there = (tokens >= 0) & (ids[column[:, 0]] == tokens)
+        weight = self.copy[kinds.clamp(min=0)].to(logits.dtype)
+        added = logits.detach().logsumexp(-1) + weight
+        own = logits.gather(1, column)[:, 0]
+        mixed = torch.where(there, torch.logaddexp(own, added), own)
+        return logits.scatter(1, column, mixed[:, None])
 
     def project(self, normed: Tensor) -> Tensor:
         """The target's own logits over the draft's vocabulary of its normed last states."""
@@ -325,6 +358,8 @@ class EagleHead(nn.Module):
             tensors.pop(unused, None)
         if "lm_head.weight" in tensors:
             head.lm_head = nn.Linear(head.size, len(ids), bias=False)
+        if "copy" in tensors:
+            head.copies()
         if first:
             del head.norm
         _fill(head, tensors, f"{folder}")
