@@ -44,6 +44,7 @@ from torch import Tensor, nn
 
 from structspec.drafting.copying import STARTING
 from structspec.errors import DraftError, MissingExtra
+from structspec.forward.few_rows import multiply, product, products
 from structspec.models import Model
 
 __all__ = ["SHIPPED", "EagleHead", "HeadCache", "MedusaHeads"]
@@ -114,14 +115,20 @@ class _Attention(nn.Module):
         def split(y: Tensor, count: int) -> Tensor:
             return y.view(len(x), count, self.head_dim).transpose(0, 1)
 
-        q, k = split(self.q_proj(x), self.heads), split(self.k_proj(x), self.groups)
+        made = products((self.q_proj, self.k_proj, self.v_proj), x)
+        q, k = split(made[0], self.heads), split(made[1], self.groups)
         cos, sin = rotary
         turned_q = q * cos + _half_turn(q) * sin
-        return turned_q, k * cos + _half_turn(k) * sin, split(self.v_proj(x), self.groups)
+        return turned_q, k * cos + _half_turn(k) * sin, split(made[2], self.groups)
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
         """Attention of q over the visible places, bool [T, S]; returns [T, size]."""
         repeat = self.heads // self.groups
+        if q.shape[1] == 1 and not torch.is_grad_enabled():
+            # the heads of a group are rows of one product: no copies of their keys
+            one = q.reshape(self.groups, repeat, self.head_dim) * self.head_dim**-0.5
+            scores = (one @ keys.transpose(1, 2)).masked_fill(~visible, -torch.inf)
+            return product(self.o_proj, (scores.softmax(-1) @ values).reshape(1, -1))
         keys, values = keys.repeat_interleave(repeat, 0), values.repeat_interleave(repeat, 0)
         mixed = nn.functional.scaled_dot_product_attention(q, keys, values, attn_mask=visible)
         return self.o_proj(mixed.transpose(0, 1).reshape(q.shape[1], -1))
@@ -135,8 +142,8 @@ class _MLP(nn.Module):
         self.down_proj = nn.Linear(inner, size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        return out
+        gate, up = products((self.gate_proj, self.up_proj), x)
+        return product(self.down_proj, nn.functional.silu(gate) * up)
 
 
 class _Layer(nn.Module):
@@ -231,7 +238,7 @@ class EagleHead(nn.Module):
 
     def reduce(self, states: Tensor) -> Tensor:
         """The target's tapped states [T, taps · size] as features g [T, size]."""
-        return states if self.first else self.fc(states)
+        return states if self.first else product(self.fc, states)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The target's embeddings [T, size]."""
@@ -246,7 +253,7 @@ class EagleHead(nn.Module):
     def inputs(self, features: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         """What attention reads, and what it is added to."""
         if self.first:
-            x = self.fc(torch.cat([embedded, features], dim=-1))
+            x = product(self.fc, torch.cat([embedded, features], dim=-1))
             return x, x
         layer = self.midlayer
         pair = [layer.input_layernorm(embedded), layer.hidden_norm(features)]
@@ -270,8 +277,13 @@ class EagleHead(nn.Module):
     def logits(self, states: Tensor, places: Tensor | None = None) -> Tensor:
         """Logits of states a [T, size] over the draft's vocabulary, or some places of it."""
         normed = self._borrowed["norm"](states) if self.first else self.norm(states)
-        rows = self._output_rows() if places is None else self._output_rows()[places]
-        out = nn.functional.linear(normed, rows.to(normed.dtype))
+        rows = self._output_rows()
+        few = places is not None and 4 * len(places) < len(rows)  # else gathering costs more
+        if few:
+            rows = rows[places]
+        out = multiply(normed, rows.to(normed.dtype))
+        if places is not None and not few:
+            out = out[:, places]
         return out if out.dtype == torch.float64 else out.float()
 
     def with_copies(

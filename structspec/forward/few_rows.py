@@ -35,7 +35,7 @@ from torch import Tensor
 
 from structspec.packed import PackedLinear
 
-__all__ = ["MOST_ROWS", "product", "products"]
+__all__ = ["MOST_ROWS", "multiply", "product", "products"]
 
 MOST_ROWS = 12
 """More rows than this are arithmetic, not reading: the library's product is as fast."""
@@ -55,10 +55,29 @@ def product(layer: Any, x: Tensor) -> Tensor:
 
 def products(layers: Sequence[Any], x: Tensor) -> list[Tensor]:
     """`layer(x)` for several linear layers of the same input."""
+    if not all(_is_plain(layer) for layer in layers):
+        return [layer(x) for layer in layers]
+    found = _multiplied([layer.weight for layer in layers], x)
+    if found is None:
+        return [layer(x) for layer in layers]
+    return [
+        out if layer.bias is None else out.add_(layer.bias)
+        for layer, out in zip(layers, found, strict=True)
+    ]
+
+
+def multiply(x: Tensor, weight: Tensor) -> Tensor:
+    """`torch.nn.functional.linear(x, weight)`; x [..., size], weight [n, size]."""
+    found = _multiplied([weight], x)
+    return torch.nn.functional.linear(x, weight) if found is None else found[0]
+
+
+def _multiplied(weights: Sequence[Tensor], x: Tensor) -> list[Tensor] | None:
+    """The products, None where the library's are to be taken."""
     size = x.shape[-1]
     rows = x.numel() // size
-    if not 0 < rows <= MOST_ROWS or not all(_applies(layer, x) for layer in layers):
-        return [layer(x) for layer in layers]
+    if not 0 < rows <= MOST_ROWS or not all(_applies(weight, x) for weight in weights):
+        return None
     flat = x.detach().reshape(rows, size)
     # rows are taken eight or four at a time; those that fill up are dropped
     padded = rows if rows == 1 else -(-rows // 4) * 4
@@ -66,12 +85,10 @@ def products(layers: Sequence[Any], x: Tensor) -> list[Tensor]:
         flat = torch.nn.functional.pad(flat, (0, 0, 0, padded - rows))
     read = flat.contiguous().numpy()
     results = []
-    for layer in layers:
-        weight = layer.weight.detach().numpy()
+    for weight in weights:
         found = np.empty((padded, weight.shape[0]), dtype=np.float32)
-        _run(read, weight, found)
-        result = torch.from_numpy(found)[:rows].view(*x.shape[:-1], weight.shape[0])
-        results.append(result if layer.bias is None else result.add_(layer.bias))
+        _run(read, weight.detach().numpy(), found)
+        results.append(torch.from_numpy(found)[:rows].view(*x.shape[:-1], weight.shape[0]))
     return results
 
 
@@ -87,12 +104,14 @@ def _run(x: _Array, weight: _Array, out: _Array) -> None:
         numba.set_num_threads(before)
 
 
-def _applies(layer: Any, x: Tensor) -> bool:
-    if type(layer) is not torch.nn.Linear and type(layer) is not PackedLinear:
+def _is_plain(layer: Any) -> bool:
+    kind = type(layer)
+    if kind is not torch.nn.Linear and kind is not PackedLinear:
         return False
-    weight = layer.weight
-    if layer._forward_hooks or layer._forward_pre_hooks:
-        return False
+    return not (layer._forward_hooks or layer._forward_pre_hooks)
+
+
+def _applies(weight: Tensor, x: Tensor) -> bool:
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         return False
     return bool(
