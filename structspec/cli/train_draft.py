@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,6 +43,10 @@ def train_draft(
     answers: Annotated[int, typer.Option(min=1, help="Tasks to answer, at most.")] = 2000,
     per_task: Annotated[int, typer.Option(min=1, help="Answers per task.")] = 4,
     max_tokens: Annotated[int, typer.Option(min=1, help="Tokens per answer, at most.")] = 96,
+    longest_prompt: Annotated[
+        int, typer.Option(min=1, help="Pass over training tasks with longer prompts (tokens).")
+    ] = 1024,
+    slots: Annotated[int, typer.Option(min=1, help="Answers sampled side by side.")] = 32,
     minutes: Annotated[
         float, typer.Option(min=0.0, help="Collect for about so long, at most.")
     ] = 1e9,
@@ -56,7 +60,9 @@ def train_draft(
     start: Annotated[
         Path | None, typer.Option(help="Folder of a head to go on from instead of a new one.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps in all.")] = 1000,
+    steps: Annotated[
+        int, typer.Option(min=0, help="Training steps in all; 0 collects only.")
+    ] = 1000,
     batch: Annotated[int, typer.Option(min=1, help="Tasks per step.")] = 4,
     learning_rate: Annotated[float, typer.Option(min=0.0, help="Peak of the schedule.")] = 1e-3,
     vocabulary: Annotated[int, typer.Option(min=1, help="Ids that the head can draft.")] = 5120,
@@ -105,13 +111,16 @@ def train_draft(
     kept, measured = (StateStore(out / name, layers) for name in ("states", "held_out"))
     deadline = time.monotonic() + 60 * minutes
     with Progress(console=console) as progress:
-        for store, part, count, longest in (
-            (measured, kept_apart, 1, max(128, max_tokens)),
-            (kept, train[:answers], per_task, max_tokens),
+        for store, part, count, longest, widest in (
+            (measured, kept_apart, 1, max(128, max_tokens), 1024),
+            (kept, train[:answers], per_task, max_tokens, longest_prompt),
         ):
             bar = progress.add_task(store.folder.name, total=len(part))
-            for done in _collect(target, store, part, count, longest, seed, deadline):
+            sizes = {"max_tokens": longest, "longest_prompt": widest, "slots": slots}
+            for done in _collect(target, store, part, count, sizes, seed, deadline):
                 progress.update(bar, completed=done)
+        if not steps:
+            return
         recipe = Recipe(
             steps=steps,
             batch=batch,
@@ -172,7 +181,7 @@ def _collect(
     store: Any,
     tasks: Sequence[Any],
     per_task: int,
-    max_tokens: int,
+    sizes: Mapping[str, int],
     seed: int,
     deadline: float,
 ) -> Iterator[int]:
@@ -184,10 +193,11 @@ def _collect(
     yield len(store)
     missing = (t for t in tasks if time.monotonic() < deadline and t.id not in store)
     try:
-        sampler = AnswerSampler(target, store.taps, max_tokens=max_tokens, seed=seed)
+        sampler = AnswerSampler(target, store.taps, seed=seed, **sizes)
     except ModelError:  # layers of another kind: one answer at a time, then once more for states
         path = store.folder.with_suffix(".jsonl")
-        collect(target, missing, path, max_tokens=max_tokens, per_task=per_task, seed=seed)
+        longest = sizes["max_tokens"]
+        collect(target, missing, path, max_tokens=longest, per_task=per_task, seed=seed)
         new = (a for a in read_answers(path) if a.id not in store)
         groups = observe(target, new, store.taps)
     else:

@@ -35,6 +35,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from structspec.drafting.copying import CopyIndex
 from structspec.drafting.heads import EagleHead
 from structspec.drafting.states import Group
 from structspec.drafting.unrolled import Places, unroll
@@ -48,10 +49,14 @@ class Laws:
     """The legal tokens behind each output of each answer of a group.
 
     `rows` packed masks uint32 [N, W], equal ones once; `index` [Σ len(outputs)]: which of them.
+    `copies`, `raw_copies` [Σ len(outputs), 2]: the legal and the likeliest token that would go on
+    copying, and its kind of match (`copying`); -1 for none.
     """
 
     rows: np.ndarray
     index: np.ndarray
+    copies: np.ndarray
+    raw_copies: np.ndarray
 
     @classmethod
     def of(cls, group: Group, model: Model) -> Laws:
@@ -62,9 +67,13 @@ class Laws:
         known: dict[bytes, int] = {}
         rows: list[np.ndarray] = []
         index: list[int] = []
+        copies: list[tuple[int, int]] = []
+        raw_copies: list[tuple[int, int]] = []
+        prompt = CopyIndex(model.vocab, group.prompt)
         for output in group.outputs:
-            state = constraint.start
+            state, text = constraint.start, prompt.branch()
             for token in output:
+                text.extend([token])
                 state = constraint.advance(state, token)
                 row = constraint.mask(state)
                 key = row.tobytes()
@@ -72,9 +81,13 @@ class Laws:
                     known[key] = len(rows)
                     rows.append(row.copy())
                 index.append(known[key])
+                for found, legal in ((copies, row), (raw_copies, None)):
+                    copy = text.look([], legal)
+                    found.append((-1, -1) if copy is None else (copy.token, copy.kind))
         width = (model.vocab.size + 31) // 32
         packed = np.array(rows, dtype=np.uint32) if rows else np.zeros((0, width), np.uint32)
-        return cls(packed, np.array(index, dtype=np.int64))
+        pairs = [np.array(c, dtype=np.int64).reshape(-1, 2) for c in (copies, raw_copies)]
+        return cls(packed, np.array(index, dtype=np.int64), *pairs)
 
     def over(self, ids: np.ndarray) -> np.ndarray:
         """Which of some ids each row of `rows` allows, bool [N, len(ids)]."""
@@ -133,6 +146,8 @@ def measure(
     masked_p = truth.masked_fill(~legal, -torch.inf).softmax(-1)[:, ids]
     raw_p = truth.softmax(-1)[:, ids]
     known = legal[:, ids]
+    copies = torch.from_numpy(laws.copies).to(device)
+    raw_copies = torch.from_numpy(laws.raw_copies).to(device)
     before = places.depth_of()
     rows = torch.arange(len(index), device=device)
     tokens = _following(group, model).to(device)
@@ -144,15 +159,17 @@ def measure(
     found = Alpha()
     for d, guess in enumerate(guesses):
         there = before >= d
-        logits = head.logits(guess[there])
+        plain = head.logits(guess[there])
+        logits = head.with_copies(plain.masked_fill(~known[there], -torch.inf), *copies[there].T)
+        freely = head.with_copies(plain, *raw_copies[there].T)
         # where the head can draft no legal token, its draft ends: nothing is covered
-        masked_q = logits.masked_fill(~known[there], -torch.inf).softmax(-1).nan_to_num(0.0)
+        masked_q = logits.softmax(-1).nan_to_num(0.0)
         found.masked.append(_shared(masked_p[there], masked_q))
         if raw:
-            found.raw.append(_shared(raw_p[there], logits.softmax(-1)))
+            found.raw.append(_shared(raw_p[there], freely.softmax(-1)))
         found.free.append(free[there.cpu().numpy()])
         at = rows[there]
-        for kind, law in enumerate((masked_q, logits.softmax(-1))):
+        for kind, law in enumerate((masked_q, freely.softmax(-1))):
             drawn = law[torch.arange(len(at)), column[at]] * there_is[at] / chance[at]
             ratios[kind, at - d, d] = drawn
     whole = _whole_starts(group, depths)

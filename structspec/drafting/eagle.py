@@ -32,17 +32,29 @@ import torch
 from torch import Tensor
 
 from structspec.drafting.alignment import Alignment
-from structspec.drafting.draft import Request
+from structspec.drafting.copying import Copy, CopyIndex
+from structspec.drafting.draft import Draft, Mask, Request
 from structspec.drafting.heads import EagleHead, HeadCache, MedusaHeads
 from structspec.drafting.model import DraftSettings, ModelDraft, ModelDrafter, _Path
 from structspec.errors import DraftError
 
 __all__ = ["EagleDraft", "HeadFiles", "MedusaDraft"]
 
+# From this share of copying on the head is not asked.
+_SURE = 0.75
+# Copies of the first draft, and the most of later ones.
+_COPIES = (8, 16)
+# So far behind the text a head of its own states knows little.
+_DEEPEST = 12
+
 
 @dataclass(frozen=True)
 class EagleDraft(DraftSettings):
-    """Drafts with an `EagleHead`."""
+    """Drafts with an `EagleHead`.
+
+    A head that mixes copies into its law is not asked where it would copy almost surely: there the
+    copied token itself is drafted, one-hot, which costs nothing.
+    """
 
     head: EagleHead
 
@@ -139,7 +151,53 @@ class _EagleDrafter(_HeadDrafter):
         super().__init__(request, settings)
         self._eagle = head
         self._cache = HeadCache()
+        self._known = head.draft_ids.cpu().numpy()
+        self._copies = CopyIndex(request.constraint.vocab)
+        self._sure = np.zeros(0, dtype=bool)
+        if head.copy is not None:
+            shares = torch.sigmoid(head.copy.detach().float())
+            self._sure = (shares >= _SURE).cpu().numpy()
+        self._most_copies = _COPIES[0]
         self._runs: dict[int, _Run] = {}
+
+    def propose_several(
+        self, state: int, context: Sequence[int], left: int, step: int, count: int
+    ) -> list[Draft]:
+        """See `ModelDrafter`."""
+        self._copies.extend(context[len(self._copies) :])
+        return super().propose_several(state, context, left, step, count)
+
+    def observe(self, draft: Draft, accepted: int) -> None:
+        """Adapt the length, and how much is copied, to what was kept."""
+        super().observe(draft, accepted)
+        pairs = zip(self._copied, self._last, strict=True)
+        copied = next((c for c, d in pairs if d is draft), list[int]())
+        if not copied or not self._settings.adaptive:
+            return
+        right = sum(place < accepted for place in copied)
+        if right == len(copied):
+            self._most_copies = min(_COPIES[1], 2 * self._most_copies)
+        elif accepted in copied:  # a copy was refused, not a token before it
+            self._most_copies = max(1, (self._most_copies + right + 1) // 2)
+
+    def _extend_spans(self, path: _Path) -> None:
+        """Forced spans and sure copies in turn."""
+        builder = path.builder
+        while True:
+            super()._extend_spans(path)
+            if path.done or not builder.room or len(path.copied) >= self._most_copies:
+                return
+            if not (self._settings.masked and self._sure.any()):
+                return
+            copy = self._copies.look(builder.tokens, builder.mask)
+            if copy is None or not self._sure[copy.kind] or not builder.add(copy.token):
+                return
+            path.copied.append(len(builder.tokens) - 1)
+
+    def _extend_forced(self, path: _Path) -> None:
+        super()._extend_forced(path)
+        if len(path.builder.tokens) >= _DEEPEST:
+            path.done = True
 
     @torch.inference_mode()
     def _run(
@@ -195,27 +253,37 @@ class _EagleDrafter(_HeadDrafter):
             run.state = self._eagle(run.state, one, run.cache)
 
     def _logits_of(self, state: Tensor, path: _Path) -> tuple[Tensor, Tensor | None]:
-        ids = self._eagle.draft_ids
-        if not self._settings.masked:
-            return self._over(self._eagle.logits(state), ids), None
-        bits = np.unpackbits(path.builder.mask.view(np.uint8), bitorder="little")
-        known = ids.cpu().numpy()
-        legal = np.flatnonzero(bits[known[known < len(bits)]])
-        if not legal.size:
-            return self._over(self._eagle.logits(state), ids), None  # `_law` ends the draft
-        if not self._sparse:
-            return self._over(self._eagle.logits(state), ids), None
+        ids, head = self._eagle.draft_ids, self._eagle
+        mask = path.builder.mask if self._settings.masked else None
+        copy = None if head.copy is None else self._copies.look(path.builder.tokens, mask)
+        if mask is None:
+            return self._over(self._mixed(head.logits(state), copy, ids), ids), None
+        legal = self._legal(mask)
+        if not legal.size:  # `_law` ends the draft
+            return self._over(head.logits(state), ids), None
         places = torch.from_numpy(legal).to(state.device)
-        return self._eagle.logits(state, places), ids[places]
+        some = ids[places]
+        logits = self._mixed(head.logits(state, places), copy, some)
+        if self._sparse:
+            return logits, some
+        return self._over(logits, some), None
+
+    def _mixed(self, logits: Tensor, copy: Copy | None, ids: Tensor) -> Tensor:
+        if copy is None:
+            return logits
+        token, kind = (torch.tensor([x], device=ids.device) for x in (copy.token, copy.kind))
+        return self._eagle.with_copies(logits, token, kind, ids)
+
+    def _legal(self, mask: Mask) -> np.ndarray:
+        """Places of the draft's vocabulary that a packed mask allows."""
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        return np.flatnonzero(bits[self._known[self._known < len(bits)]])
 
     def _law(
         self, path: _Path, logits: Tensor, ids: Tensor | None, context: Sequence[int]
     ) -> Tensor | None:
-        if ids is None and self._settings.masked:
-            bits = np.unpackbits(path.builder.mask.view(np.uint8), bitorder="little")
-            known = self._eagle.draft_ids.cpu().numpy()
-            if not bits[known[known < len(bits)]].any():
-                return None
+        if ids is None and self._settings.masked and not self._legal(path.builder.mask).size:
+            return None
         return super()._law(path, logits, ids, context)
 
 

@@ -8,6 +8,11 @@ EAGLE-3, with e the embedding of the next token and g what the target (or the he
     a = layer([norm(e), norm(g)]) + …                       one attention and one MLP, residual on g
     logits = head · norm(a) over a reduced vocabulary; behind the target's last place g is a itself
 
+A head of ours also mixes in the token that would go on copying the text so far (`copying`), with
+one learnt weight per kind of match::
+
+    q = (1 - σ(w)) · softmax(logits) + σ(w) · [the copied token]
+
 EAGLE: x = fc · [e, g] through an ordinary layer without its first norm, g the target's last state.
 Medusa: head k is a few residual blocks x + silu(W x) and a projection, for the token k + 2 ahead.
 
@@ -37,7 +42,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from structspec.drafting.copying import STARTING
 from structspec.errors import DraftError, MissingExtra
+from structspec.forward.few_rows import multiply, product, products
 from structspec.models import Model
 
 __all__ = ["SHIPPED", "EagleHead", "HeadCache", "MedusaHeads"]
@@ -108,14 +115,20 @@ class _Attention(nn.Module):
         def split(y: Tensor, count: int) -> Tensor:
             return y.view(len(x), count, self.head_dim).transpose(0, 1)
 
-        q, k = split(self.q_proj(x), self.heads), split(self.k_proj(x), self.groups)
+        made = products((self.q_proj, self.k_proj, self.v_proj), x)
+        q, k = split(made[0], self.heads), split(made[1], self.groups)
         cos, sin = rotary
         turned_q = q * cos + _half_turn(q) * sin
-        return turned_q, k * cos + _half_turn(k) * sin, split(self.v_proj(x), self.groups)
+        return turned_q, k * cos + _half_turn(k) * sin, split(made[2], self.groups)
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
         """Attention of q over the visible places, bool [T, S]; returns [T, size]."""
         repeat = self.heads // self.groups
+        if q.shape[1] == 1 and not torch.is_grad_enabled():
+            # the heads of a group are rows of one product: no copies of their keys
+            one = q.reshape(self.groups, repeat, self.head_dim) * self.head_dim**-0.5
+            scores = (one @ keys.transpose(1, 2)).masked_fill(~visible, -torch.inf)
+            return product(self.o_proj, (scores.softmax(-1) @ values).reshape(1, -1))
         keys, values = keys.repeat_interleave(repeat, 0), values.repeat_interleave(repeat, 0)
         mixed = nn.functional.scaled_dot_product_attention(q, keys, values, attn_mask=visible)
         return self.o_proj(mixed.transpose(0, 1).reshape(q.shape[1], -1))
@@ -129,8 +142,8 @@ class _MLP(nn.Module):
         self.down_proj = nn.Linear(inner, size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        return out
+        gate, up = products((self.gate_proj, self.up_proj), x)
+        return product(self.down_proj, nn.functional.silu(gate) * up)
 
 
 class _Layer(nn.Module):
@@ -176,6 +189,8 @@ class EagleHead(nn.Module):
         self.norm = _Norm(size, getattr(config, "rms_norm_eps", 1e-6))
         self.register_buffer("draft_ids", torch.as_tensor(draft_ids, dtype=torch.long))
         self.lm_head: nn.Linear | None = None
+        #: log-odds of copying for each kind of match (`copying`), None: a law without copies
+        self.copy: nn.Parameter | None = None
         # the target's own parts, which are not this module's to save or train
         self._borrowed = {
             "embedding": network.get_input_embeddings(),
@@ -206,6 +221,11 @@ class EagleHead(nn.Module):
             head.norm.weight.copy_(network.base_model.norm.weight)
         return head
 
+    def copies(self) -> None:
+        """Let the law count what copying the text would write; a head that does stays as it is."""
+        if self.copy is None:
+            self.copy = nn.Parameter(torch.tensor(STARTING).to(self.fc.weight))
+
     def grow(self, ids: Sequence[int]) -> None:
         """Add ids to the draft's vocabulary; their logits are rows of the target's matrix too."""
         if self.lm_head is not None:
@@ -218,7 +238,7 @@ class EagleHead(nn.Module):
 
     def reduce(self, states: Tensor) -> Tensor:
         """The target's tapped states [T, taps · size] as features g [T, size]."""
-        return states if self.first else self.fc(states)
+        return states if self.first else product(self.fc, states)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The target's embeddings [T, size]."""
@@ -233,7 +253,7 @@ class EagleHead(nn.Module):
     def inputs(self, features: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         """What attention reads, and what it is added to."""
         if self.first:
-            x = self.fc(torch.cat([embedded, features], dim=-1))
+            x = product(self.fc, torch.cat([embedded, features], dim=-1))
             return x, x
         layer = self.midlayer
         pair = [layer.input_layernorm(embedded), layer.hidden_norm(features)]
@@ -257,9 +277,34 @@ class EagleHead(nn.Module):
     def logits(self, states: Tensor, places: Tensor | None = None) -> Tensor:
         """Logits of states a [T, size] over the draft's vocabulary, or some places of it."""
         normed = self._borrowed["norm"](states) if self.first else self.norm(states)
-        rows = self._output_rows() if places is None else self._output_rows()[places]
-        out = nn.functional.linear(normed, rows.to(normed.dtype))
+        rows = self._output_rows()
+        few = places is not None and 4 * len(places) < len(rows)  # else gathering costs more
+        if few:
+            rows = rows[places]
+        out = multiply(normed, rows.to(normed.dtype))
+        if places is not None and not few:
+            out = out[:, places]
         return out if out.dtype == torch.float64 else out.float()
+
+    def with_copies(
+        self, logits: Tensor, tokens: Tensor, kinds: Tensor, ids: Tensor | None = None
+    ) -> Tensor:
+        """Logits [T, n] of ascending ids (None: all) after mixing each row's copy [T] in.
+
+        logits: illegal tokens' are -inf. tokens, kinds [T]: the candidates and the kinds of match
+        behind them, tokens -1: none. The mixture gives e^w times the weight of all tokens to the
+        candidate, so its share is at least σ(w).
+        """
+        if self.copy is None:
+            return logits
+        ids = self.draft_ids if ids is None else ids
+        column = torch.searchsorted(ids, tokens.clamp(min=0)).clamp(max=len(ids) - 1)[:, None]
+        there = (tokens >= 0) & (ids[column[:, 0]] == tokens)
+        weight = self.copy[kinds.clamp(min=0)].to(logits.dtype)
+        added = logits.detach().logsumexp(-1) + weight
+        own = logits.gather(1, column)[:, 0]
+        mixed = torch.where(there, torch.logaddexp(own, added), own)
+        return logits.scatter(1, column, mixed[:, None])
 
     def project(self, normed: Tensor) -> Tensor:
         """The target's own logits over the draft's vocabulary of its normed last states."""
@@ -325,6 +370,8 @@ class EagleHead(nn.Module):
             tensors.pop(unused, None)
         if "lm_head.weight" in tensors:
             head.lm_head = nn.Linear(head.size, len(ids), bias=False)
+        if "copy" in tensors:
+            head.copies()
         if first:
             del head.norm
         _fill(head, tensors, f"{folder}")

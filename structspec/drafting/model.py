@@ -142,6 +142,7 @@ class ModelDrafter:
         model = request.model
         self._width = settings.model.logit_width if model is None else model.logit_width
         self._free: list[list[int]] = []  # places of the free tokens of the last drafts
+        self._copied: list[list[int]] = []  # and of their copies
         self._last: list[Draft] = []
 
     def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
@@ -212,6 +213,7 @@ class ModelDrafter:
         if self._shared:
             self._rows.crop(self._cache_rows[0], self._rows.length(self._cache_rows[0]) - first)
         self._free = [path.free for path in paths]
+        self._copied = [path.copied for path in paths]
         self._last = [path.build(self._greedy) for path in paths]
         return self._last
 
@@ -227,17 +229,22 @@ class ModelDrafter:
         )
 
     def _extend_forced(self, path: _Path) -> None:
-        """Forced spans, then decide whether the draft goes on."""
-        builder = path.builder
+        """What needs no model, then decide whether the draft goes on."""
         if path.done:
             return
+        self._extend_spans(path)
+        if not path.builder.room or len(path.free) >= self._length:
+            path.done = True
+
+    def _extend_spans(self, path: _Path) -> None:
+        """Forced spans."""
+        builder = path.builder
         if self._settings.spans:
             self._spans.extend(builder)
         while builder.room and (only := single_token(builder.mask)) is not None:
             if not builder.add(only):  # only the end is legal: the loop ends by itself
                 path.done = True
                 return
-        path.done = not builder.room or len(path.free) >= self._length
 
     def _run(
         self, base: list[int], paths: list[_Path], active: list[_Path]
@@ -356,6 +363,7 @@ class _Path:
         self.uniforms = uniforms
         self.rows: dict[int, Tensor] = {}  # q of the sampled places
         self.free: list[int] = []
+        self.copied: list[int] = []  # places that were copied, one-hot
         self.row = -1
         self.done = False
 

@@ -37,11 +37,18 @@ import torch
 from torch import Tensor
 
 from structspec.drafting.answers import Task
+from structspec.drafting.draft import single_token
 from structspec.drafting.states import Group
 from structspec.errors import ModelError, StructspecError
 from structspec.models import Model
 
 __all__ = ["AnswerSampler"]
+
+
+#: Rows of logits that are computed at once: as many as a packed output matrix multiplies best.
+_ROWS = 32
+#: Tokens whose shares are added up first: a row is searched block by block, then inside one.
+_BLOCK = 256
 
 
 @dataclass
@@ -69,6 +76,7 @@ class _Row:
     state: int
     tokens: list[int] = field(default_factory=list)
     states: list[np.ndarray] = field(default_factory=list)
+    noise_here: float = 0.0
     ended: bool = False
 
 
@@ -163,20 +171,27 @@ class AnswerSampler:
 
     def _draw(self, rows: Sequence[_Row], normed: Tensor) -> None:
         """Sample each row's next token from its masked law and go on to the state behind it."""
-        logits = self._network.logits(normed)
-        width = logits.shape[1]
-        masks = np.stack([row.prompt.constraint.mask(row.state) for row in rows])
-        bits = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little")[:, :width]
-        legal = torch.zeros(logits.shape, dtype=torch.bool)
-        legal[:, : bits.shape[1]] = torch.from_numpy(bits.astype(bool))
-        logits = logits.cpu().masked_fill_(~legal, -torch.inf)
-        shares = logits.softmax(-1).double().cumsum(-1)
-        noise = torch.tensor([[row.noise.random()] for row in rows], dtype=torch.float64)
-        drawn = torch.searchsorted(shares, noise * shares[:, -1:], right=True)[:, 0].tolist()
-        for i, row in enumerate(rows):
-            token = drawn[i]
-            if token >= width or not legal[i, token]:  # rounding at the very end of the row
-                token = int(logits[i].argmax())
+        drawn: list[int | None] = []
+        masks = []
+        for row in rows:
+            mask = row.prompt.constraint.mask(row.state)
+            drawn.append(single_token(mask))
+            row.noise_here = row.noise.random()
+            if drawn[-1] is None:
+                masks.append(mask)
+        # where the grammar leaves no choice no logit is needed
+        open_rows = [i for i, token in enumerate(drawn) if token is None]
+        for first in range(0, len(open_rows), _ROWS):
+            chosen = open_rows[first : first + _ROWS]
+            bits = np.unpackbits(
+                np.stack(masks[first : first + _ROWS]).view(np.uint8), axis=1, bitorder="little"
+            )
+            logits = self._network.logits(normed[chosen]).cpu()
+            noise = [rows[i].noise_here for i in chosen]
+            for i, sample in zip(chosen, _sampled(logits, bits, noise), strict=True):
+                drawn[i] = sample
+        for row, token in zip(rows, drawn, strict=True):
+            assert token is not None
             if token in row.prompt.constraint.vocab.eos_ids:
                 row.ended = True
             else:
@@ -336,6 +351,32 @@ class _Layers:
             found[0], last, atol=slack
         ):
             raise ValueError("its states differ from those of a Llama")
+
+
+def _sampled(logits: Tensor, bits: np.ndarray, noise: Sequence[float]) -> list[int]:
+    """A sample of each row's softmax over its legal tokens, by inversion of one uniform each.
+
+    logits [N, V] are written over; bits [N, ≥ V or fewer] say which tokens are legal.
+    """
+    count, width = logits.shape
+    legal = torch.zeros(logits.shape, dtype=torch.bool)
+    known = min(width, bits.shape[1])
+    legal[:, :known] = torch.from_numpy(bits[:, :known]).bool()
+    logits.masked_fill_(~legal, -torch.inf)
+    weights = logits.sub_(logits.amax(-1, keepdim=True)).exp_()
+    padded = torch.nn.functional.pad(weights, (0, -width % _BLOCK)).view(count, -1, _BLOCK)
+    sums = padded.sum(-1, dtype=torch.float64).cumsum(-1)
+    target = torch.tensor(noise, dtype=torch.float64)[:, None] * sums[:, -1:]
+    block = torch.searchsorted(sums, target, right=True).clamp_(max=sums.shape[1] - 1)
+    before = (sums - padded.sum(-1, dtype=torch.float64)).gather(1, block)
+    inside = padded[torch.arange(count), block[:, 0]].double().cumsum(-1)
+    place = torch.searchsorted(inside, target - before, right=True).clamp_(max=_BLOCK - 1)
+    drawn = (block * _BLOCK + place)[:, 0].tolist()
+    return [
+        # rounding at the very end of a block
+        token if token < width and legal[i, token] else int(weights[i].argmax())
+        for i, token in enumerate(drawn)
+    ]
 
 
 def _takes_cache(body: Any) -> bool:

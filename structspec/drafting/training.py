@@ -50,6 +50,9 @@ __all__ = ["Groups", "Point", "Recipe", "Trainer", "draw_curves"]
 #: Places whose laws weigh in on the draft's vocabulary, at most.
 _WEIGHED = 20_000
 
+#: How much faster the weights of copies learn than matrices.
+_COPY_SCALE = 50.0
+
 
 class Groups(Protocol):
     """What training reads groups from: a `StateStore`, or anything else with these."""
@@ -89,6 +92,7 @@ class Recipe:
     reading: int = 64
     reading_weight: float = 0.2
     shallow: float = 0.4
+    copies: bool = True
     seed: int = 0
 
 
@@ -140,9 +144,15 @@ class Trainer:
             start = EagleHead.for_target(model.model, ids, groups.taps)
         elif recipe.vocabulary > len(start.draft_ids):
             start.grow(self._choose_vocabulary())
+        if recipe.copies:
+            start.copies()
         self.head = start.to(model.device)
+        own = [p for name, p in self.head.named_parameters() if name != "copy"]
+        parts = [{"params": own, "scale": 1.0}]
+        if self.head.copy is not None:  # a few weights, far from where they start
+            parts.append({"params": [self.head.copy], "scale": _COPY_SCALE})
         self.optimiser = torch.optim.AdamW(
-            self.head.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
+            parts, lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
         )
         self._resume()
 
@@ -220,7 +230,7 @@ class Trainer:
         draw = random.Random(recipe.seed * 1_000_003 + self.step)
         batch = draw.choices(self.names, k=recipe.batch)
         for settings in self.optimiser.param_groups:
-            settings["lr"] = recipe.learning_rate * self._schedule()
+            settings["lr"] = recipe.learning_rate * self._schedule() * settings["scale"]
         self.optimiser.zero_grad()
         found = []
         for name in batch:
@@ -265,11 +275,13 @@ class Trainer:
         places, states, final = inputs(head, group, chosen)
         laws = self._laws_of(group)
         starts = np.cumsum([0, *(len(output) for output in group.outputs)])
-        index = np.concatenate([laws.index[starts[k] : starts[k + 1]] for k in chosen])
+        index_of = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in chosen])
+        index = laws.index[index_of]
         allowed = laws.over(head.draft_ids.cpu().numpy())
         usable = torch.from_numpy((allowed.sum(axis=1) > 1)[index]).to(device)
         forbidden = torch.from_numpy(~allowed).to(device)
         rows = torch.from_numpy(index).to(device)
+        copies = torch.from_numpy(laws.copies[index_of]).to(device)
         before = places.depth_of()
         share = recipe.variation * max(0.0, 2 * self.step / max(1, recipe.steps) - 1)
         loss = torch.zeros((), device=device)
@@ -286,7 +298,8 @@ class Trainer:
         for d, guess in enumerate(guesses[:depths]):
             place = usable & (before >= d)
             mask, p = forbidden[rows[place]], p_all[place]
-            q = head.logits(guess[place]).masked_fill(mask, -torch.inf).log_softmax(-1)
+            drawn = head.logits(guess[place]).masked_fill(mask, -torch.inf)
+            q = head.with_copies(drawn, *copies[place].T).log_softmax(-1)
             shared = torch.minimum(p, q).exp().sum(-1)
             acceptance.append(shared.detach())
             if len(p):

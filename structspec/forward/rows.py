@@ -41,6 +41,8 @@ from torch import Tensor
 
 from structspec.attention import MASK_FORMS
 from structspec.errors import PromptError
+from structspec.forward.few_rows import product
+from structspec.forward.lean import LeanLayers
 from structspec.forward.slots import SlotCache, fits
 from structspec.forward.target import Target
 from structspec.models import Model
@@ -286,25 +288,23 @@ class TargetRows:
         device = self.model.device
         self._cache.begin([call.row for call in ordered], starts, count, device)
         ids = torch.tensor([[*c.ids, *([0] * (count - len(c.ids)))] for c in ordered])
-        options: dict[str, Any] = {self._argument: self._cache, "use_cache": True}
+        wanted = {at for c in ordered for at in range(len(c.ids) - c.keep, len(c.ids))}
+        columns = sorted(wanted) if states or self._keeps_logits else list(range(count))
         branching = any(c.parents is not None and not _is_chain(c.parents) for c in ordered)
-        if len(ordered) > 1 or branching:
-            positions, visible = self._layout(ordered, starts, count)
-            options["position_ids"] = positions.to(device)
-            options["attention_mask"] = self._mask(visible.to(device))
-        columns = list(range(count))
-        if self._keeps_logits and not states:
-            wanted = {at for c in ordered for at in range(len(c.ids) - c.keep, len(c.ids))}
-            columns = sorted(wanted)
-            tail = columns == list(range(count - len(columns), count))
-            options["logits_to_keep"] = (
-                len(columns) if tail else torch.tensor(columns, device=device)
-            )
-        if self.taps and model is None:
-            options["output_hidden_states"] = True
-        output = (network.base_model if states else network)(input_ids=ids.to(device), **options)
+        layout = self._layout(ordered, starts, count) if len(ordered) > 1 or branching else None
+        taps = self.taps if model is None else ()
+        lean = None if self._mask_kind is None else LeanLayers.of(network)
+        if lean is not None:
+            chain = torch.arange(starts[0], starts[0] + count)[None]
+            positions, visible = (chain, None) if layout is None else layout
+            found, tapped = lean.run(ids, positions, self._cache, visible, columns, taps)
+            if not states:
+                found = product(network.get_output_embeddings(), found)
+        else:
+            output, columns = self._run_whole(network, ids, columns, layout, states, bool(taps))
+            found = output.last_hidden_state if states else output.logits
+            tapped = [output.hidden_states[tap] for tap in taps]
         self.forwards += model is None
-        found = output.last_hidden_state if states else output.logits
         place = {column: i for i, column in enumerate(columns)}
         results: list[Tensor] = [found] * len(calls)
         for at, (index, call) in enumerate(zip(order, ordered, strict=True)):
@@ -313,12 +313,39 @@ class TargetRows:
             rows = found[at, first : first + call.keep]
             results[index] = rows if states or rows.dtype == torch.float64 else rows.float()
             self._ids[call.row].extend(call.ids)
-            if self.taps and model is None:
-                tapped = [output.hidden_states[tap][at, : len(call.ids)] for tap in self.taps]
-                new = torch.cat(tapped, dim=-1)
+            if taps:
+                new = torch.cat([layer[at, : len(call.ids)] for layer in tapped], dim=-1)
                 old = self._features.get(call.row)
                 self._features[call.row] = new if old is None else torch.cat([old, new])
         return results
+
+    def _run_whole(
+        self,
+        network: Any,
+        ids: Tensor,
+        columns: list[int],
+        layout: tuple[Tensor, Tensor] | None,
+        states: bool,
+        tapped: bool,
+    ) -> tuple[Any, list[int]]:
+        """transformers' own forward; which columns its logits (or states) are of."""
+        device, count = self.model.device, ids.shape[1]
+        options: dict[str, Any] = {self._argument: self._cache, "use_cache": True}
+        if layout is not None:
+            options["position_ids"] = layout[0].to(device)
+            options["attention_mask"] = self._mask(layout[1].to(device))
+        if states:
+            columns = list(range(count))
+        elif self._keeps_logits:
+            tail = columns == list(range(count - len(columns), count))
+            options["logits_to_keep"] = (
+                len(columns) if tail else torch.tensor(columns, device=device)
+            )
+        if tapped:
+            options["output_hidden_states"] = True
+        return (network.base_model if states else network)(
+            input_ids=ids.to(device), **options
+        ), columns
 
     def _layout(
         self, calls: Sequence[Call], starts: Sequence[int], count: int

@@ -41,6 +41,15 @@ def eagle(model: Model, ids: Any = None) -> EagleHead:
     return EagleHead.for_target(model.model, list(draft_ids), (1, 2, 2)).double()
 
 
+def copying(model: Model, share: float) -> EagleHead:
+    head = eagle(model)
+    head.copies()
+    assert head.copy is not None
+    with torch.no_grad():
+        head.copy.fill_(share)
+    return head
+
+
 def medusa(model: Model, heads: int = 3) -> MedusaHeads:
     torch.manual_seed(0)
     return MedusaHeads(16, model.logit_width, heads, 1).double()
@@ -51,6 +60,9 @@ DRAFTS: dict[str, Callable[[Model], Any]] = {
     "whole vocabulary": lambda model: EagleDraft(eagle(model, range(model.logit_width))),
     "few tokens": lambda model: EagleDraft(eagle(model, [64, 65, 66])),
     "unmasked": lambda model: EagleDraft(eagle(model), masked=False),
+    "copies": lambda model: EagleDraft(copying(model, 0.5)),
+    "sure copies": lambda model: EagleDraft(copying(model, 4.0)),
+    "unmasked copies": lambda model: EagleDraft(copying(model, 0.5), masked=False),
     "medusa": lambda model: MedusaDraft(medusa(model)),
 }
 

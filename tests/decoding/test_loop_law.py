@@ -22,6 +22,8 @@ from structspec.drafting import (
     CombinedDraft,
     Draft,
     DraftBuilder,
+    EagleDraft,
+    EagleHead,
     EarlyExit,
     ForkDraft,
     ModelDraft,
@@ -283,7 +285,33 @@ class SmallModel:
         self.begin = source.begin
 
 
+class Copying:
+    """An `EagleDraft` that mixes copies in; with `sure`, some are drafted without its head."""
+
+    def __init__(self, sure: bool | None) -> None:
+        self.sure = sure
+        self._source: Any = None
+
+    def begin(self, request: Request) -> Any:
+        if self._source is None:
+            torch.manual_seed(4)
+            network = request.model.model
+            head = EagleHead.for_target(network, [0, 1, 3, 4], (1, 2, 2)).double()
+            if self.sure is not None:
+                head.copies()
+            with torch.no_grad():
+                if self.sure is not None:
+                    head.copy.fill_(0.3)  # type: ignore[union-attr]
+                if self.sure:
+                    head.copy[:3] = 3.0  # type: ignore[index]
+            self._source = EagleDraft(head, length=2, adaptive=False)
+        return self._source.begin(request)
+
+
 SMALL = {
+    "head": lambda model: Copying(sure=None),
+    "copies": lambda model: Copying(sure=False),
+    "sure copies": lambda model: Copying(sure=True),
     "masked": lambda model: ModelDraft(model, length=2, adaptive=False),
     "adaptive": lambda model: ModelDraft(model, length=1, max_length=3),
     "without spans": lambda model: ModelDraft(model, length=2, spans=False, adaptive=False),
@@ -429,7 +457,11 @@ def branching_layers(path: Branches) -> Callable[..., Any]:
     "draft",
     [
         "masked",
-        *(pytest.param(name, marks=pytest.mark.full) for name in ("unmasked", "early exit")),
+        "sure copies",
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in ("head", "copies", "unmasked", "early exit")
+        ),
     ],
 )
 def test_several_drafts_leave_the_plain_law(
@@ -448,7 +480,11 @@ def test_several_drafts_leave_the_plain_law(
     found: Law = defaultdict(float)
 
     def run(path: Branches) -> tuple[int, ...]:
+        def draw(mass: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+            return torch.tensor([path.choose((row / row.sum()).numpy()) for row in mass])
+
         monkeypatch.setitem(drafts_verifiers, "branching", branching_layers(path))
+        monkeypatch.setattr(tree_rule, "sample_rows", draw)  # where nothing was sampled
         return decode(
             tiny_model,
             PROMPT,

@@ -1,0 +1,151 @@
+"""A lean forward is the network's own, and few rows times a matrix are a plain product."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from structspec.forward import rows as rows_module
+from structspec.forward.few_rows import MOST_ROWS, product, products
+from structspec.forward.lean import LeanLayers
+from structspec.forward.rows import Call, TargetRows
+from structspec.models import Model
+
+
+def network(kind: str = "Llama", **settings: Any) -> Any:
+    torch.manual_seed(5)
+    config = getattr(transformers, f"{kind}Config")(
+        vocab_size=40,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=300,
+        initializer_range=0.3,
+        **settings,
+    )
+    return getattr(transformers, f"{kind}ForCausalLM")(config).eval()
+
+
+@pytest.fixture(params=["Llama", "Mistral", "Qwen2"])
+def model(request: pytest.FixtureRequest) -> Model:
+    settings = {"sliding_window": None} if request.param == "Mistral" else {}
+    return Model(network(request.param, **settings), None, name=request.param)
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(1)
+
+
+def logits_of(model: Model, ids: list[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        return model.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 8, 11, MOST_ROWS, MOST_ROWS + 1])
+def test_few_rows_are_a_plain_product(count: int, bias: bool, threads: int) -> None:
+    layer = torch.nn.Linear(37, 29, bias=bias)
+    x = torch.randn(count, 37)
+    with torch.inference_mode():
+        torch.testing.assert_close(product(layer, x), layer(x))
+        torch.testing.assert_close(product(layer, x[:, None]), layer(x)[:, None])
+        one, other = products((layer, layer), x.T.contiguous().T)
+        torch.testing.assert_close(one, other)
+
+
+def test_products_that_something_else_must_see_are_the_layers_own() -> None:
+    layer = torch.nn.Linear(8, 4)
+    product(layer, torch.randn(2, 8)).sum().backward()
+    assert layer.weight.grad is not None
+    layer.register_forward_hook(lambda module, args, output: output + 1)
+    with torch.inference_mode():
+        x = torch.randn(2, 8)
+        torch.testing.assert_close(product(layer, x), layer(x))
+    wide = torch.nn.Linear(8, 4).double()
+    with torch.inference_mode():
+        assert product(wide, torch.randn(2, 8, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_ragged_rows_and_long_prompts_have_the_networks_logits(model: Model) -> None:
+    assert LeanLayers.of(model.model) is not None
+    rows = TargetRows(model)
+    first, second = rows.open(), rows.open()
+    prompt = [i * 7 % 40 for i in range(90)]
+    close = {"rtol": 1e-4, "atol": 1e-4}
+    a, b = rows.forward([Call(first, prompt, 3), Call(second, [4, 5])])
+    torch.testing.assert_close(a, logits_of(model, prompt)[-3:], **close)
+    torch.testing.assert_close(b, logits_of(model, [4, 5])[-1:], **close)
+    a, b = rows.forward([Call(first, [1, 2, 3], 2), Call(second, [9] * 7, 5)])
+    torch.testing.assert_close(a, logits_of(model, [*prompt, 1, 2, 3])[-2:], **close)
+    torch.testing.assert_close(b, logits_of(model, [4, 5, *[9] * 7])[-5:], **close)
+    rows.crop(second, 5)
+    (b,) = rows.forward([Call(second, list(range(20)), 20)])
+    torch.testing.assert_close(b, logits_of(model, [4, 5, 9, 9, *range(20)])[-20:], **close)
+
+
+def test_trees_have_the_logits_of_their_paths(model: Model) -> None:
+    rows = TargetRows(model)
+    row, other = rows.open(), rows.open()
+    rows.forward([Call(row, [0, 1, 2]), Call(other, [3] * 9)])
+    nodes, parents = [3, 0, 2, 1, 4], [-1, 0, 0, 1, -1]
+    paths = [[], [3], [3, 0], [3, 2], [3, 0, 1], [4]]
+    found, _ = rows.forward([Call(row, [2, 0, *nodes], 6, parents), Call(other, [1])])
+    for logits, path in zip(found, paths, strict=True):
+        expected = logits_of(model, [0, 1, 2, 2, 0, *path])[-1]
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("taps", [(0, 1), (2, 3)])
+def test_tapped_states_are_those_of_transformers(
+    model: Model, taps: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = []
+    for lean in (True, False):
+        if not lean:
+            monkeypatch.setattr(rows_module.LeanLayers, "of", lambda network: None)
+        rows = TargetRows(model)
+        rows.taps = taps
+        row = rows.open()
+        rows.forward([Call(row, list(range(12)))])
+        rows.forward([Call(row, [5, 6], 2)])
+        kept.append((rows.features(row), rows.states([Call(row, [8, 9], 2)])[0]))
+    for found, expected in zip(*kept, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_not_known_runs_as_it_is() -> None:
+    assert LeanLayers.of(network().double()) is None
+    assert LeanLayers.of(network().train()) is None
+    assert LeanLayers.of(network("Gemma2")) is None
+    hooked = network()
+    assert LeanLayers.of(hooked) is not None
+    handle = hooked.model.layers[1].register_forward_hook(lambda *args: None)
+    assert LeanLayers.of(hooked) is None
+    handle.remove()
+    assert LeanLayers.of(hooked) is not None
+    broken = network()
+    original = broken.model.norm.forward
+    broken.model.norm.forward = lambda x: 2 * original(x)
+    assert LeanLayers.of(broken) is None, "the comparison with its own forward must notice"
+
+
+def test_a_shortened_network_is_lean_too(model: Model) -> None:
+    from structspec.drafting.early_exit import shortened
+
+    short = shortened(model.model, 2)
+    rows = TargetRows(model)
+    row = rows.open()
+    rows.forward([Call(row, [1, 2, 3])])
+    (logits,) = rows.forward([Call(row, [4])], short)
+    with torch.inference_mode():
+        expected = short(input_ids=torch.tensor([[1, 2, 3, 4]]), use_cache=False).logits[0, -1:]
+    torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4)
