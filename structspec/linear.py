@@ -2,7 +2,7 @@
 
 Owns the decision when `few_rows.multiply` serves a layer: float32 weights on the CPU, few rows, no
 gradients. In every other case, and while torch compiles or exports, the layer is the
-`torch.nn.Linear` that it was.
+`torch.nn.Linear` that it was. `linear` and `product` are for code that calls layers itself.
 
 Invariants
 - parameters, `state_dict`, ties, hooks and devices are those of the plain layer: only the class of
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from structspec.few_rows import most_threads, multiply
 
-__all__ = ["FewRowsLinear", "use_few_rows"]
+__all__ = ["MOST_ROWS", "FewRowsLinear", "linear", "product", "use_few_rows"]
 
 #: Above this number of rows torch's blocked product is the faster one.
 MOST_ROWS = 24
@@ -38,22 +38,35 @@ class FewRowsLinear(torch.nn.Linear):
         """As `torch.nn.Linear`."""
         # PERF: two hundred calls a forward; attributes of modules are slow to look up
         weight, bias = self._parameters["weight"], self._parameters["bias"]
-        shape = input.shape
-        width = shape[-1]
-        count = input.numel() // width if width else 0
-        threads = most_threads()
-        if (
-            not 1 <= count <= MOST_ROWS
-            or weight is None
-            or threads < torch.get_num_threads()
-            or not _fits(input, weight)
-        ):
-            return super().forward(input)
-        rows = input if len(shape) == 2 else input.reshape(count, width)
-        out = multiply(rows if rows.is_contiguous() else rows.contiguous(), weight, threads)
-        if bias is not None:
-            out += bias
-        return out if len(shape) == 2 else out.view(*shape[:-1], len(weight))
+        assert weight is not None
+        return linear(input, weight, bias)
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """As `torch.nn.functional.linear`: input [..., k], weight [n, k], bias [n]."""
+    shape = input.shape
+    width = shape[-1] if len(shape) else 0
+    count = input.numel() // width if width else 0
+    threads = most_threads()
+    if not 1 <= count <= MOST_ROWS or threads < torch.get_num_threads() or not _fits(input, weight):
+        return torch.nn.functional.linear(input, weight, bias)
+    rows = input if len(shape) == 2 else input.reshape(count, width)
+    out = multiply(rows if rows.is_contiguous() else rows.contiguous(), weight, threads)
+    if bias is not None:
+        out += bias
+    return out if len(shape) == 2 else out.view(*shape[:-1], len(weight))
+
+
+def product(layer: torch.nn.Module, input: Tensor) -> Tensor:
+    """`layer(input)`, by our loops also where the layer is a plain `torch.nn.Linear`.
+
+    So models that were not made quick run quickly where their layers are called by us. Layers of
+    other classes and layers with hooks are called as they are.
+    """
+    if type(layer) is not torch.nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
+        out: Tensor = layer(input)
+        return out
+    return linear(input, layer.weight, layer.bias)
 
 
 def _fits(input: Tensor, weight: Tensor) -> bool:

@@ -44,7 +44,7 @@ from torch import Tensor, nn
 
 from structspec.drafting.copying import STARTING
 from structspec.errors import DraftError, MissingExtra
-from structspec.forward.few_rows import multiply, product, products
+from structspec.linear import linear, product
 from structspec.models import Model
 
 __all__ = ["SHIPPED", "EagleHead", "HeadCache", "MedusaHeads"]
@@ -115,7 +115,7 @@ class _Attention(nn.Module):
         def split(y: Tensor, count: int) -> Tensor:
             return y.view(len(x), count, self.head_dim).transpose(0, 1)
 
-        made = products((self.q_proj, self.k_proj, self.v_proj), x)
+        made = [product(layer, x) for layer in (self.q_proj, self.k_proj, self.v_proj)]
         q, k = split(made[0], self.heads), split(made[1], self.groups)
         cos, sin = rotary
         turned_q = q * cos + _half_turn(q) * sin
@@ -142,7 +142,7 @@ class _MLP(nn.Module):
         self.down_proj = nn.Linear(inner, size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = products((self.gate_proj, self.up_proj), x)
+        gate, up = product(self.gate_proj, x), product(self.up_proj, x)
         return product(self.down_proj, nn.functional.silu(gate) * up)
 
 
@@ -281,7 +281,7 @@ class EagleHead(nn.Module):
         few = places is not None and 4 * len(places) < len(rows)  # else gathering costs more
         if few:
             rows = rows[places]
-        out = multiply(normed, rows.to(normed.dtype))
+        out = linear(normed, rows.to(normed.dtype))
         if places is not None and not few:
             out = out[:, places]
         return out if out.dtype == torch.float64 else out.float()

@@ -10,7 +10,7 @@ Invariants
   are run, and each network is compared with its own forward once, before its first use;
 - the network's logits are its output matrix times the states that `run` returns;
 - the network is not changed; its linear layers are called as modules, so whatever was put in
-  their place (`PackedLinear`, an adapter) runs;
+  their place (`FewRowsLinear`, an adapter) runs;
 - a network with hooks or in training runs as transformers does.
 
 Cost: no memory; the comparison is two forwards of nine tokens. On SmolLM2-135M and one CPU core a
@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, silu
 
-from structspec.forward.few_rows import product, products
+from structspec.linear import product
 
 __all__ = ["LeanLayers"]
 
@@ -124,7 +124,7 @@ class LeanLayers:
             mapped = [attention.k_proj, attention.v_proj]
             if not last:
                 mapped.append(attention.q_proj)
-            made = products(mapped, h)
+            made = [product(part, h) for part in mapped]
             k = _turned(made[0].view(shape).transpose(1, 2), turn)
             keys, values = cache.update(k, made[1].view(shape).transpose(1, 2), number)
             if last:
@@ -140,7 +140,7 @@ class LeanLayers:
             seen = mask[:, at] if last and mask is not None else mask
             x = x + product(attention.o_proj, self._attend(q, keys, values, seen))
             h = _normed(layer.post_attention_layernorm, x)
-            gate, up = products((layer.mlp.gate_proj, layer.mlp.up_proj), h)
+            gate, up = product(layer.mlp.gate_proj, h), product(layer.mlp.up_proj, h)
             x = x + product(layer.mlp.down_proj, silu(gate, inplace=True).mul_(up))
             kept[number + 1] = x
         normed = _normed(self._body.norm, x)

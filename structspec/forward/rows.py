@@ -41,10 +41,10 @@ from torch import Tensor
 
 from structspec.attention import MASK_FORMS
 from structspec.errors import PromptError
-from structspec.forward.few_rows import product
 from structspec.forward.lean import LeanLayers
 from structspec.forward.slots import SlotCache, fits
 from structspec.forward.target import Target
+from structspec.linear import product
 from structspec.models import Model
 
 __all__ = ["Call", "TargetRows"]
@@ -293,7 +293,7 @@ class TargetRows:
         branching = any(c.parents is not None and not _is_chain(c.parents) for c in ordered)
         layout = self._layout(ordered, starts, count) if len(ordered) > 1 or branching else None
         taps = self.taps if model is None else ()
-        lean = None if self._mask_kind is None else LeanLayers.of(network)
+        lean = None if self._mask_form is None else LeanLayers.of(network)
         if lean is not None:
             chain = torch.arange(starts[0], starts[0] + count)[None]
             positions, visible = (chain, None) if layout is None else layout

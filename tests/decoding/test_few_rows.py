@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from structspec import few_rows
-from structspec.linear import MOST_ROWS, FewRowsLinear, use_few_rows
+from structspec.linear import MOST_ROWS, FewRowsLinear, product, use_few_rows
 
 
 class Network(torch.nn.Module):
@@ -167,3 +167,24 @@ def test_layers_of_other_types_stay_as_they_are() -> None:
     wider = network.double()  # changed afterwards: torch's product
     with torch.inference_mode():
         assert wider(torch.randn(2, 24, dtype=torch.float64)).dtype == torch.float64
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("count", [1, 4, 11, MOST_ROWS, MOST_ROWS + 1])
+def test_a_plain_layer_that_we_call_is_quick_too(count: int, bias: bool) -> None:
+    layer = torch.nn.Linear(37, 29, bias=bias)
+    x = torch.randn(count, 37)
+    with torch.inference_mode():
+        torch.testing.assert_close(product(layer, x), layer(x))
+        torch.testing.assert_close(product(layer, x[:, None]), layer(x)[:, None])
+        torch.testing.assert_close(product(layer, x.T.contiguous().T), layer(x))
+
+
+def test_layers_that_something_else_must_see_are_called() -> None:
+    layer = torch.nn.Linear(8, 4)
+    product(layer, torch.randn(2, 8)).sum().backward()
+    assert layer.weight.grad is not None
+    layer.register_forward_hook(lambda module, args, output: output + 1)
+    with torch.inference_mode():
+        x = torch.randn(2, 8)
+        torch.testing.assert_close(product(layer, x), layer(x))

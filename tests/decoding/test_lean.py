@@ -1,8 +1,7 @@
-"""A lean forward is the network's own, and few rows times a matrix are a plain product."""
+"""A lean forward is the network's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 import transformers
 
 from structspec.forward import rows as rows_module
-from structspec.forward.few_rows import MOST_ROWS, product, products
 from structspec.forward.lean import LeanLayers
 from structspec.forward.rows import Call, TargetRows
 from structspec.models import Model
@@ -38,41 +36,9 @@ def model(request: pytest.FixtureRequest) -> Model:
     return Model(network(request.param, **settings), None, name=request.param)
 
 
-@pytest.fixture(params=[1, 2])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(1)
-
-
 def logits_of(model: Model, ids: list[int]) -> torch.Tensor:
     with torch.inference_mode():
         return model.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
-
-
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("count", [1, 2, 4, 5, 8, 11, MOST_ROWS, MOST_ROWS + 1])
-def test_few_rows_are_a_plain_product(count: int, bias: bool, threads: int) -> None:
-    layer = torch.nn.Linear(37, 29, bias=bias)
-    x = torch.randn(count, 37)
-    with torch.inference_mode():
-        torch.testing.assert_close(product(layer, x), layer(x))
-        torch.testing.assert_close(product(layer, x[:, None]), layer(x)[:, None])
-        one, other = products((layer, layer), x.T.contiguous().T)
-        torch.testing.assert_close(one, other)
-
-
-def test_products_that_something_else_must_see_are_the_layers_own() -> None:
-    layer = torch.nn.Linear(8, 4)
-    product(layer, torch.randn(2, 8)).sum().backward()
-    assert layer.weight.grad is not None
-    layer.register_forward_hook(lambda module, args, output: output + 1)
-    with torch.inference_mode():
-        x = torch.randn(2, 8)
-        torch.testing.assert_close(product(layer, x), layer(x))
-    wide = torch.nn.Linear(8, 4).double()
-    with torch.inference_mode():
-        assert product(wide, torch.randn(2, 8, dtype=torch.float64)).dtype == torch.float64
 
 
 def test_ragged_rows_and_long_prompts_have_the_networks_logits(model: Model) -> None:
