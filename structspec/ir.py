@@ -20,9 +20,12 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = [
     "EPSILON",
@@ -31,6 +34,7 @@ __all__ = [
     "Bytes",
     "Chars",
     "Choice",
+    "FlatEdges",
     "GrammarIR",
     "Member",
     "Members",
@@ -109,6 +113,33 @@ class Variant:
     item: Node
 
 
+@dataclass(frozen=True, eq=False)
+class FlatEdges:
+    """The edges of an automaton of very many states, by state like a tuple of tuples.
+
+    Edge e of state s, `cuts[s]` ≤ e < `cuts[s + 1]`, has the label `labels[label[e]]` and leads to
+    `target[e]`; the arrays are int32. Two of them are equal only if they are the same object.
+    """
+
+    labels: tuple[Node, ...]
+    cuts: NDArray[np.int32]
+    label: NDArray[np.int32]
+    target: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.cuts) - 1
+
+    def __getitem__(self, state: int) -> tuple[tuple[Node, int], ...]:
+        if not 0 <= state < len(self):
+            raise IndexError(state)
+        first, end = int(self.cuts[state]), int(self.cuts[state + 1])
+        labels = [self.labels[k] for k in self.label[first:end].tolist()]
+        return tuple(zip(labels, self.target[first:end].tolist(), strict=True))
+
+    def __iter__(self) -> Iterator[tuple[tuple[Node, int], ...]]:
+        return (self[state] for state in range(len(self)))
+
+
 @dataclass(frozen=True, slots=True)
 class Automaton:
     """A finite automaton whose edges are nodes: the texts along all paths from state 0.
@@ -121,7 +152,7 @@ class Automaton:
     automaton is no part of a key. The bound costs no states.
     """
 
-    edges: tuple[tuple[tuple[Node, int], ...], ...]
+    edges: tuple[tuple[tuple[Node, int], ...], ...] | FlatEdges
     accepting: frozenset[int]
     longest: int | None = None
 

@@ -113,7 +113,7 @@ class CharDfa:
             return _EMPTY_STRING if words else _NOTHING
         found = minimal_words(words, _meter(budget))
         made.classes, made.accepting = found.classes, found.accepting
-        made.rows = found.rows(range(len(found.classes)))
+        made.rows = found.rows()
         return made
 
     @classmethod

@@ -12,8 +12,8 @@ acyclic finite-state automata", 2000 (here: all beginnings first, which compiled
 Example::
 
     >>> words = minimal_words(["ab", "cb"], Budget().meter())
-    >>> words.classes, words.rows(["a or c", "b"])
-    ((((97, 97), (99, 99)), ((98, 98),)), ((('a or c', 1),), (('b', 2),), ()))
+    >>> words.classes, words.rows()
+    ((((97, 97), (99, 99)), ((98, 98),)), (((0, 1),), ((1, 2),), ()))
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from structspec.automata.chardfa_alphabet import Budget, Meter, Ranges, merged
+from structspec.automata.chardfa_minimise import Rows
 from structspec.errors import SchemaError
 
 __all__ = ["Budget", "Words", "minimal_words", "prepare"]
-
-T = TypeVar("T")
 
 _FIRST_SURROGATE, _LAST_SURROGATE = 0xD800, 0xDFFF
 _ready: list[bool] = []
@@ -48,18 +47,18 @@ def prepare() -> None:
 @dataclass(frozen=True)
 class Words:
     """An automaton: the edges of state s are `cuts[s]` to `cuts[s + 1]`, each with the number of a
-    class and a target."""
+    class and a target (int32)."""
 
     classes: tuple[Ranges, ...]
-    cuts: list[int]
-    labels: list[int]
-    targets: list[int]
+    cuts: NDArray[np.int32]
+    labels: NDArray[np.int32]
+    targets: NDArray[np.int32]
     accepting: frozenset[int]
 
-    def rows(self, names: Sequence[T]) -> tuple[tuple[tuple[T, int], ...], ...]:
-        """The edges by state, with `names[c]` for class c."""
-        edges = list(zip(map(names.__getitem__, self.labels), self.targets, strict=True))
-        return tuple([tuple(edges[a:b]) for a, b in pairwise(self.cuts)])
+    def rows(self) -> Rows:
+        """The edges by state."""
+        edges = list(zip(self.labels.tolist(), self.targets.tolist(), strict=True))
+        return tuple([tuple(edges[a:b]) for a, b in pairwise(self.cuts.tolist())])
 
 
 def minimal_words(strings: Sequence[str], meter: Meter) -> Words:
@@ -83,9 +82,9 @@ def minimal_words(strings: Sequence[str], meter: Meter) -> Words:
     counts = np.bincount(source[kept], minlength=len(accepts))
     return Words(
         classes,
-        [0, *np.cumsum(counts).tolist()],
-        number[label[kept]].tolist(),
-        target[kept].tolist(),
+        np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
+        number[label[kept]],
+        target[kept],
         frozenset(np.flatnonzero(accepts).tolist()),
     )
 

@@ -113,6 +113,7 @@ class _Encoder:
         rows: list[int] = []  # seven numbers for each node
         child: list[int] = []
         edges: list[tuple[int, int, int]] = []  # (child index, source, target) of automata
+        flat: list[tuple[int, ir.FlatEdges]] = []  # with the index of the first child
         accepting: list[int] = []
         text = bytearray()
         lists: list[ir.Members] = []
@@ -156,7 +157,13 @@ class _Encoder:
                 most = len(accepting)
                 if node.longest is not None and node.longest <= MOST_COPIES:
                     bound = node.longest
-                for source, row in enumerate(node.edges):
+                by_state: Any = node.edges
+                if type(by_state) is ir.FlatEdges:
+                    flat.append((len(child), by_state))
+                    ours = np.array([number(label) for label in by_state.labels], np.int32)
+                    child += ours[by_state.label].tolist()
+                    by_state = ()
+                for source, row in enumerate(by_state):
                     for label, target in row:
                         found = known(id(label))
                         if found is None:
@@ -174,6 +181,10 @@ class _Encoder:
         if edges:
             places = np.array(edges, np.int32)
             ends[:, places[:, 0]] = places[:, 1:].T
+        for start, by_state in flat:
+            here = slice(start, start + len(by_state.target))
+            ends[0, here] = np.repeat(np.arange(len(by_state)), np.diff(by_state.cuts))
+            ends[1, here] = by_state.target
         kind, *columns = np.ascontiguousarray(_ints(rows).reshape(-1, 7).T)
         return Program(
             kind.astype(np.uint8), *columns, _ints(child), ends[0], ends[1],

@@ -38,16 +38,28 @@ def sort_optional(begin, last, required, repeatable, key, value, order):  # type
     """Put the members that may be left out and occur once into `order`, cheapest first."""
     n = begin
     for k in range(begin, last):
-        if required[k] or repeatable[k]:
-            continue
-        i = n
-        while i > begin and key[order[i - 1]] + value[order[i - 1]] > key[k] + value[k]:
-            order[i] = order[i - 1]
-            i -= 1
-        order[i] = k
-        n += 1
+        if not required[k] and not repeatable[k]:
+            order[n] = k
+            n += 1
     for k in range(n, last):
         order[k] = -1
+    gap = 1
+    while 3 * gap < n - begin:  # a shell sort: thousands of members must not take their square
+        gap = 3 * gap + 1
+    while gap > 0:
+        for place in range(begin + gap, n):
+            k = order[place]
+            cost = key[k] + value[k]
+            i = place
+            while i - gap >= begin:
+                before = order[i - gap]
+                there = key[before] + value[before]
+                if there < cost or (there == cost and before < k):
+                    break
+                order[i] = before
+                i -= gap
+            order[i] = k
+        gap //= 3
 
 
 @inner

@@ -9,13 +9,14 @@ import time
 import numpy as np
 import pytest
 
-from structspec import ir
+from structspec import ir, limits
 from structspec.automata.automaton import DEAD, Automaton, byte_costs
 from structspec.automata.chardfa import CharDfa
 from structspec.automata.network import build_network
 from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema.text_automata import pattern_dfa
+from structspec.ir_codec import decode, encode
 from structspec.limits import Limits
 
 
@@ -114,3 +115,38 @@ def test_patterns_whose_subsets_are_huge_are_refused_by_a_named_budget() -> None
     assert caught.value.what == "steps"
     assert time.process_time() - start < 5
     assert isinstance(pattern_dfa("^(a?){300}$"), CharDfa)
+
+
+def test_flat_edges_are_the_edges_by_state() -> None:
+    """The same automaton in both forms: the same texts, rows and serialisation."""
+    a, b = ir.Bytes(b"ab"), ir.Chars(((48, 57),))
+    rows = (((a, 1), (b, 0)), ((b, 2),), ())
+    flat = ir.FlatEdges(
+        (a, b), np.array([0, 2, 3, 3], np.int32), np.array([0, 1, 1], np.int32),
+        np.array([1, 0, 2], np.int32),
+    )  # fmt: skip
+    assert tuple(flat) == rows and len(flat) == 3
+    with pytest.raises(IndexError):
+        flat[3]
+    one = network_of(ir.Automaton(rows, frozenset({2})))
+    two = network_of(ir.Automaton(flat, frozenset({2})))
+    for text in (b"ab1", b"17ab1", b"ab", b"", b"1ab12"):
+        assert accepts(one, text) == accepts(two, text) == (text in (b"ab1", b"17ab1"))
+    grammar = ir.GrammarIR({"root": ir.Automaton(flat, frozenset({2}))}, "root")
+    assert decode(encode(grammar)).rules["root"] == ir.Automaton(rows, frozenset({2}))
+
+
+def test_a_countdown_ends_neither_early_nor_an_eighth_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine: of the time that passes, the thread gets a third."""
+    now = [0.0]
+    monkeypatch.setattr(limits.time, "perf_counter", lambda: 3 * now[0])
+    monkeypatch.setattr(limits.time, "thread_time", lambda: now[0])
+    countdown = limits.Countdown(8.0)
+    while not countdown.over():
+        now[0] += 0.01
+    assert 8.0 < now[0] < 9.0
+    now[0] = 0.0
+    countdown = limits.Countdown(8.0)
+    with countdown.stopped():
+        now[0] += 100
+    assert not countdown.over()

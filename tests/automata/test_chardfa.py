@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import re
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structspec.automata.chardfa import Budget, CharDfa, LengthSet
+from structspec.automata.chardfa import Budget, CharDfa, CharNfa, LengthSet
 from structspec.automata.chardfa_alphabet import SCALARS, joint, merged, outside, partition
 from structspec.errors import BudgetExceeded, SchemaError
 from structspec.frontends.jsonschema.text_automata import pattern_dfa
@@ -115,6 +116,24 @@ def test_no_two_states_are_equivalent_and_none_is_dead(pattern: str) -> None:
         for k in range(len(dfa.classes))
     }
     assert len(columns) == len(dfa.classes)
+
+
+def test_a_long_list_is_what_determinising_and_minimising_make_of_it() -> None:
+    """Shared beginnings and ends, letters that nothing tells apart, the empty string among them."""
+    rng = random.Random(11)
+    strings = {"".join(rng.choices("abcdé😀", k=rng.randint(0, 8))) for _ in range(400)}
+    strings |= {a + "tion" + b for a in "pqrs" for b in ("", "s", "al")}
+    nfa = CharNfa()
+    start, end = nfa.state(), nfa.state()
+    for text in sorted(strings):
+        here = start
+        for character in text:
+            there = nfa.state()
+            nfa.read(here, ((ord(character), ord(character)),), there)
+            here = there
+        nfa.join(here, end)
+    listed, made = CharDfa.of_strings(strings), CharDfa.of_nfa(nfa, start, end)
+    assert listed == made and hash(listed) == hash(made)
 
 
 @given(st.lists(st.text(max_size=6), max_size=20))

@@ -19,10 +19,13 @@ from structspec.automata.automaton import DEAD, Automaton, byte_costs
 from structspec.automata.chardfa import CharDfa
 from structspec.automata.network import build_network
 from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
+from structspec.frontends.jsonschema import lower_schema
 from structspec.frontends.jsonschema.format_texts import format_texts
 from structspec.frontends.jsonschema.formats import FORMATS, Format, format_of
 from structspec.frontends.jsonschema.intervals import LENGTHS, Intervals
 from structspec.frontends.jsonschema.spelling import Spelling
+from structspec.frontends.jsonschema.strings import StringShape
+from structspec.frontends.jsonschema.text import _one_large_format
 from structspec.frontends.jsonschema.text_automata import lower, pattern_dfa
 
 DRAFTS = {"draft4": 4, "draft6": 6, "draft7": 7, "draft2019-09": 2019, "draft2020-12": 2020}
@@ -188,6 +191,42 @@ def _escaped(text: str, source: random.Random) -> str:
             numbered = f"\\u{ord(character):04X}"
         units.append(source.choice((plain, numbered)))
     return '"' + "".join(units) + '"'
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(
+            entry,
+            id=f"{entry.name}-{entry.since}",
+            marks=[pytest.mark.full] if entry.name == "hostname" else [],
+        )
+        for entry in FORMATS
+        if entry.large
+    ],
+)
+def test_large_formats_know_their_lengths(entry: Format) -> None:
+    assert entry.inside.length_range == entry.span
+
+
+@pytest.mark.parametrize(
+    ("name", "shorter", "kept"),
+    [("hostname", 252, 253), ("date-time", None, None), ("time", None, None)],
+)
+def test_bounds_that_a_large_format_keeps_anyway_take_no_automaton(
+    name: str, shorter: int | None, kept: int | None
+) -> None:
+    """Names of 253 characters have maxLength 255 for certain; its automaton would take a second."""
+    entry = format_of(name, 2020)
+    assert entry is not None
+    least, most = entry.span
+    bounds = {"minLength": int(least)} | ({} if kept is None else {"maxLength": kept})
+    free, _ = lower_schema({"type": "string", "format": name})
+    bound, _ = lower_schema({"type": "string", "format": name, **bounds})
+    assert bound == free
+    if shorter is not None and most != math.inf:
+        shape = StringShape(lengths=((0, shorter + 1),), formats=frozenset({(entry, True)}))
+        assert _one_large_format(shape) is None
 
 
 @pytest.mark.parametrize("name", ["date-time", "time", "hostname"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import structspec
 from structspec.errors import BudgetExceeded, UnsupportedFeature
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema
 from structspec.limits import Limits
@@ -63,6 +64,19 @@ COMPILED: dict[str, tuple[Callable[[], Any], float]] = {
         lambda: {"enum": [f"value number {i} xxxxxxxx" for i in range(80_000)]},
         12,
     ),
+    "50,000 distinct values under one key": (
+        lambda: {"properties": {"a": {"enum": [f"value {i}" for i in range(50_000)]}}},
+        3,
+    ),
+    "a hostname of bounded length": (lambda: {"format": "hostname", "maxLength": 255}, 3),
+    "10,000 constants in anyOf": (
+        lambda: branches(10_000, lambda i: {"const": f"a{i}"}, "anyOf"),
+        3,
+    ),
+    "prefixItems 10,000 deep": (
+        lambda: nested(10_000, lambda inner: {"prefixItems": [inner]}),
+        6,
+    ),
     "an enum of 100,000 numbers": (lambda: {"enum": [i * 7919 for i in range(100_000)]}, 9),
     "properties 10,000 deep": (
         lambda: nested(10_000, lambda inner: {"properties": {"a": inner}}),
@@ -94,6 +108,14 @@ COMPILED: dict[str, tuple[Callable[[], Any], float]] = {
 }
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "an enum of 2 MB of random strings": (
+        lambda: {"enum": [f"{(i * 0x9E3779B97F4A7C15 + 7) % 2**128:032x}" for i in range(60_000)]},
+        "at the root, 'enum': the budget for states is 400,000",
+    ),
+    "10,000 bounded numbers": (
+        lambda: {"prefixItems": [{"minimum": i} for i in range(10_000)]},
+        "the budget for work is 750,000",
+    ),
     "a pattern of both loops and at least 1,000,000": (
         lambda: {"properties": {"s": {"type": "string", "minLength": 10**6, "pattern": "a.*b"}}},
         r"'/properties/s', 'pattern': the budget for states is 50,000",
@@ -233,6 +255,19 @@ def test_explosions_are_refused_by_budget_within_two_seconds(name: str) -> None:
     with pytest.raises((BudgetExceeded, UnsupportedFeature), match=message):
         lower_schema(schema, ANY, PATIENT)
     assert time.process_time() - started < 3 * 2
+
+
+def test_binding_many_members_in_any_order_is_not_quadratic() -> None:
+    """Members are sorted by what they cost to write: 20,000 of them in no order."""
+    names = [f"{i * 7919 % 20_011:x}" * (1 + i * 31 % 7) for i in range(20_000)]
+    schema = {"type": "object", "properties": dict.fromkeys(names, True), "minProperties": 2}
+    grammar = structspec.compile(schema, key_order="any", limits=PATIENT)
+    vocab = structspec.Vocabulary([bytes((b,)) for b in range(256)], eos_ids=[])
+    structspec.compile({}, key_order="any").bind(vocab)  # the kernels
+    started = time.process_time()
+    constraint = grammar.bind(vocab)
+    assert time.process_time() - started < 3 * 1.5
+    assert constraint.distance(constraint.start) > 2
 
 
 def test_the_clock_is_watched_in_the_front_end() -> None:

@@ -101,7 +101,9 @@ def words_node(words: Iterable[str], label: Callable[[Ranges], ir.Node], most: i
     with unmetered():
         prepare()
     found = minimal_words(sorted(set(words)), automaton_budget(most).meter())
-    return ir.Automaton(found.rows([label(ranges) for ranges in found.classes]), found.accepting)
+    labels = tuple(label(ranges) for ranges in found.classes)
+    edges = ir.FlatEdges(labels, found.cuts, found.labels, found.targets)
+    return ir.Automaton(edges, found.accepting)
 
 
 def _size(node: ast.Node) -> int:
