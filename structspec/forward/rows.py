@@ -310,7 +310,7 @@ class TargetRows:
             # the wanted columns of one call are consecutive, and so are their places
             first = place[len(call.ids) - call.keep]
             rows = found[at, first : first + call.keep]
-            results[index] = rows if states or rows.dtype == torch.float64 else rows.float()
+            results[index] = rows
             self._ids[call.row].extend(call.ids)
             if self.taps and model is None:
                 tapped = [output.hidden_states[tap][at, : len(call.ids)] for tap in self.taps]
