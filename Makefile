@@ -67,9 +67,10 @@ bench-forwards: $(VENV)/.installed  ## what a cached forward of n tokens costs
 bench-draft-head: $(VENV)/.installed  ## how well the head that ships covers the target, by depth
 	$(BIN)/python -m structspec.bench.draft_head --json docs/results/draft_head.json
 
+# RESUME=1 goes on with the file of an interrupted run.
 bench-call-tools: $(VENV)/.installed  ## call_tools on 100 tool-calling tasks, with and without the constraint
 	$(BIN)/python -m structspec.bench.call_tools --tasks 100 --json docs/results/call_tools.json \
-	  --page docs/tools.md
+	  --page docs/tools.md $(if $(RESUME),--resume)
 
 $(PEERS)/.installed: Makefile
 	$(PYTHON) -m venv $(PEERS)

@@ -2,15 +2,16 @@
 
     python examples/agent.py
 
-A scripted user asks four questions. For the first two the model chooses the tool and its arguments;
-for the last two the program names the tool and the model chooses the arguments. All of it happens
-under the tools' schemas, so every call can be run; the tools really query a database and write to a
-folder. The default model has 135 million parameters: its calls are always valid, but not always the
-right ones, and each turn says whether they were. Nothing is repaired afterwards.
+A scripted user asks four questions; the model chooses the tools and their arguments, under the
+tools' schemas, so every call can be run. The tools really query a database and write to a folder.
+Two finished turns stand in front of every question, because a model of 135 million parameters
+imitates better than it follows descriptions. Its calls are always valid, but not always the right
+ones; each turn says whether they were, and nothing is repaired afterwards.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import sys
 import tempfile
@@ -99,13 +100,42 @@ def make_tools(database: sqlite3.Connection, folder: Path) -> structspec.ToolSet
     return structspec.ToolSet([get_price, list_products, order_product, write_note])
 
 
+def finished_turn(
+    says: str, name: str, arguments: dict[str, Any], result: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """A question, its call, the result and a closing word, as messages in OpenAI's form."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    call = {"id": f"example_{name}", "type": "function", "function": function}
+    return [
+        {"role": "user", "content": says},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(result)},
+        {"role": "assistant", "content": "Done."},
+    ]
+
+
+EXAMPLES = [
+    *finished_turn(
+        "Order 3 pieces of the product novel.",
+        "order_product",
+        {"product": "novel", "quantity": 3},
+        {"ordered": True, "product": "novel", "quantity": 3},
+    ),
+    *finished_turn(
+        "Write a note to the file plan.txt with the text: open at nine",
+        "write_note",
+        {"file_name": "plan.txt", "text": "open at nine"},
+        {"file": "plan.txt", "bytes": 13},
+    ),
+]
+
+
 @dataclass(frozen=True)
 class Turn:
-    """What the user says, whether a call is what they wanted, and the tool if the program knows."""
+    """What the user says, and whether a call is what they wanted."""
 
     says: str
     wanted: Callable[[str, dict[str, Any]], bool]
-    choice: str = "required"
 
 
 TURNS = [
@@ -120,16 +150,14 @@ TURNS = [
     Turn(
         "Order 2 pieces of the product atlas.",
         lambda name, args: name == "order_product" and args == {"product": "atlas", "quantity": 2},
-        "order_product",
     ),
     Turn(
-        "Write a note to the file todo.txt with the text: call the supplier",
+        "Write a note to the file notes.txt with the text: call the supplier",
         lambda name, args: (
             name == "write_note"
-            and args["file_name"] == "todo.txt"
+            and args["file_name"] == "notes.txt"
             and "call the supplier" in args["text"].lower()
         ),
-        "write_note",
     ),
 ]
 
@@ -151,10 +179,11 @@ def main() -> int:
             # each question by itself: a model of this size repeats earlier calls otherwise
             messages = [
                 {"role": "system", "content": SYSTEM},
+                *EXAMPLES,
                 {"role": "user", "content": turn.says},
             ]
             calls = structspec.call_tools(
-                model, messages, tools, turn.choice, parallel=False, max_tokens=90, temperature=0
+                model, messages, tools, "required", parallel=False, max_tokens=90, temperature=0
             )
             for call in calls:
                 print(f"model  {call.name}({call.raw})")

@@ -80,6 +80,7 @@ def calls(
     return {
         "masked_softmax_stats": lambda: masked_softmax_stats(target, backend=backend),
         "row_edges": lambda: row_edges(target, top_k=5, top_p=0.9, min_p=0.1, backend=backend),
+        "row_edges, greedy": lambda: row_edges(target, greedy=True, backend=backend),
         "block_verify": lambda: block_verify(
             target1, draft1, tokens1, lengths1, uniforms=block_u,
             noise=source if noise else None, eos_ids=eos, backend=backend,

@@ -13,7 +13,7 @@ which is cut before it is masked, leaves them out.
 
 Cost: one program per row that reads it once per bit of the key searched (16 bits for bfloat16, 19
 for float16, 32 for float32; from the L2 cache after the first time): not free, use it only where a
-setting asks for it. Exact: no sort, no approximation.
+setting asks for it. Greedy rows are read once. Exact: no sort, no approximation.
 
     >>> import torch
     >>> rows = LogitRows(torch.tensor([[3.0, 1.0, 2.0, 2.0]]))

@@ -1,4 +1,4 @@
-"""The same with a full sort in torch; no waiting for the device."""
+"""The same in torch: a full sort, or one reduction where greedy; no waiting for the device."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ def torch_edges(rows: LogitRows, top_k: int, top_p: float, min_p: float) -> tupl
     """`row_edges`; top_k = 0, top_p = 1 and min_p = 0 are off."""
     dtype = torch.float64 if rows.logits.dtype == torch.float64 else torch.float32
     x = rows.logits.to(dtype).masked_fill(~rows.legal(), -torch.inf)
+    if (top_k, top_p) == (1, 0.0):
+        return _greedy(x)
     scale = rows.scale(dtype)
     # Stable: among equal logits the lower id comes first.
     values, ids = x.sort(dim=-1, descending=True, stable=True)
@@ -39,3 +41,12 @@ def torch_edges(rows: LogitRows, top_k: int, top_p: float, min_p: float) -> tupl
     edge = torch.where(good, edge, -torch.inf)
     edge_id = torch.where(good, edge_id, 2**31 - 1)
     return edge[:, 0], edge_id[:, 0].to(torch.int32)
+
+
+def _greedy(x: Tensor) -> tuple[Tensor, Tensor]:
+    best = x.amax(dim=-1, keepdim=True)
+    ids = torch.arange(x.shape[1], device=x.device, dtype=torch.int32)
+    # `argmax` does not say which of equals it names
+    first = torch.where(x == best, ids, 2**31 - 1).amin(dim=-1)
+    good = torch.isfinite(best[:, 0])
+    return torch.where(good, best[:, 0], -torch.inf), torch.where(good, first, 2**31 - 1)

@@ -1,5 +1,6 @@
 """The same without a sort: bit by bit, the largest key that enough tokens, or mass, reach.
 
+Greedy rows need no search: one read finds the largest logit and the lowest id that has it.
 Floats are compared as unsigned integers whose order is theirs (`_key`). For a predicate that only
 gets easier as the key falls, one read of the row per bit finds the largest key that fulfils it.
 Half-precision logits have zeros in the low bits of their float32 form; those are not searched.
@@ -121,6 +122,27 @@ def edges_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatu
     tl.store(edge_id_out + row, edge_id)
 
 
+@triton.jit
+def greedy_kernel(logits, stride, masks, mask_stride, words, mask_rows, temperatures, temperature,
+                  edges, edge_ids, vocab, S, edge_out, edge_id_out,
+                  NW: tl.constexpr, FLAGS: tl.constexpr):  # fmt: skip
+    """Grid (R): one row, read once."""
+    row = tl.program_id(0)
+    best = -float("inf")
+    best_id = _NONE
+    for split in range(S):
+        x, ids = load_scores(logits, stride, masks, mask_stride, words, mask_rows, row, split * NW,
+                             vocab, NW, FLAGS)  # fmt: skip
+        top = tl.max(tl.max(x, axis=1), axis=0)
+        first = tl.min(tl.min(tl.where(x == top, ids, _NONE), axis=1), axis=0)
+        # earlier splits have the lower ids, so an equal logit changes nothing
+        best_id = tl.where(top > best, first, best_id)
+        best = tl.maximum(best, top)
+    good = (best > -float("inf")) & (best < float("inf"))
+    tl.store(edge_out + row, tl.where(good, best, -float("inf")))
+    tl.store(edge_id_out + row, tl.where(good, best_id, _NONE))
+
+
 def triton_edges(rows: LogitRows, top_k: int, top_p: float, min_p: float) -> tuple[Tensor, Tensor]:
     """`row_edges`; top_k = 0, top_p = 1 and min_p = 0 are off."""
     rows.check_triton()
@@ -128,6 +150,12 @@ def triton_edges(rows: LogitRows, top_k: int, top_p: float, min_p: float) -> tup
     count, vocab = rows.logits.shape
     edge = torch.empty(count, dtype=torch.float32, device=rows.logits.device)
     edge_id = torch.empty(count, dtype=torch.int32, device=rows.logits.device)
+    if (top_k, top_p) == (1, 0.0):
+        launch(
+            greedy_kernel, (count,), *arguments, vocab, splits(vocab), edge, edge_id, num_warps=8,
+            NW=split_words(vocab), FLAGS=flags & 7,
+        )  # fmt: skip
+        return edge, edge_id
     launch(
         edges_kernel, (count,), *arguments, vocab, splits(vocab), top_k, float(top_p),
         math.log(min_p) if min_p > 0 else 0.0, edge, edge_id, num_warps=8,

@@ -144,7 +144,9 @@ def _target_rows(works: Sequence[Work], backend: str) -> LogitRows:
             histories = [history for work in members for history in work.histories() or ()]
         first = len(temperatures)
         temperatures += [sampling.temperature] * len(logits)
-        scores.append(processed(logits, histories, sampling))
+        # as the model left them where nothing is added: the kernels widen in registers
+        plain = histories is None and not sampling.logit_bias
+        scores.append(logits if plain else processed(logits, histories, sampling))
         if not sampling.temperature or _cuts(sampling):
             cuts.append((first, len(temperatures), sampling))
     x = scores[0] if len(scores) == 1 else torch.cat(scores)

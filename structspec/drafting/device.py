@@ -195,8 +195,11 @@ class _Loop:
         self._vocab = constraint.vocab.size
         self._name = choose(model.device)
         length = settings.max_length
+        wide = model.dtype == torch.float64  # which the kernels of a step do not take
         self._logits = torch.zeros(
-            (length, count, self._vocab), dtype=torch.float32, device=model.device
+            (length, count, self._vocab),
+            dtype=torch.float32 if wide else model.dtype,
+            device=model.device,
         )
         self._state = torch.zeros(count, dtype=torch.int32, device=model.device)
         self._farthest = 0

@@ -311,7 +311,7 @@ class TargetRows:
             # the wanted columns of one call are consecutive, and so are their places
             first = place[len(call.ids) - call.keep]
             rows = found[at, first : first + call.keep]
-            results[index] = rows if states or rows.dtype == torch.float64 else rows.float()
+            results[index] = rows
             self._ids[call.row].extend(call.ids)
             if taps:
                 new = torch.cat([layer[at, : len(call.ids)] for layer in tapped], dim=-1)

@@ -7,7 +7,7 @@ Invariants
 - `length` positions are cached and they are exactly the ids given so far, minus what was cropped;
 - a crop is an exact undo: the next logits equal those of a cache that never saw the dropped ids
   (up to the rounding of a differently shaped matrix product);
-- logits are float32 (float64 for a float64 model), [rows, logit_width], on the model's device.
+- logits are [rows, logit_width] in the model's dtype, on its device: what reads them widens them.
 
 Only what rolls back can be drafted on. Full attention always can; sliding windows and short
 convolutions can when the cache records what it drops, which is switched on after the prompt so
@@ -117,7 +117,7 @@ class Target:
         self.length += len(ids)
         self.forwards += 1
         logits: torch.Tensor = output.logits[0, -keep:]
-        return logits if logits.dtype == torch.float64 else logits.float()
+        return logits
 
 
 def _new_cache(config: Any) -> Any:

@@ -21,6 +21,7 @@ from structspec.drafting import LookupDraft, ModelDraft
 from structspec.errors import KernelError, ModelError
 from structspec.forward.warp import Sampling
 from structspec.kernels.backend import ENVIRONMENT, loop_backend
+from structspec.kernels.block_verify import block_verify
 from structspec.kernels.checks.interpreter import patch_once
 from structspec.models import Model
 from structspec.vocab import Vocabulary
@@ -100,6 +101,36 @@ SETTINGS = {
     "cut": (Sampling(top_k=5, top_p=0.9), Sampling(min_p=0.05, temperature=1.3)),
     "history": (Sampling(repetition_penalty=1.3, logit_bias={97: 1.0}), Sampling()),
 }
+
+
+@pytest.fixture(scope="module")
+def half(single: Model) -> Model:
+    """The byte model in bfloat16."""
+    network = copy.deepcopy(single.model).to(torch.bfloat16)
+    return Model(network, None, name="half", vocab=single.vocab)
+
+
+@pytest.mark.skipif(INTERPRETED, reason="the ordinary run compares with the loop's own path")
+@pytest.mark.parametrize("settings", list(SETTINGS))
+def test_half_precision_logits_reach_the_kernels_as_they_are(
+    half: Model, constraint: Any, monkeypatch: pytest.MonkeyPatch, settings: str
+) -> None:
+    """Widened in registers, they give the tokens of logits that are widened first."""
+    own = texts(half, constraint, LookupDraft(), samplings=SETTINGS[settings])
+    seen: set[torch.dtype] = set()
+
+    def verify(rows: Any, *arguments: Any, **options: Any) -> Any:
+        seen.add(rows.logits.dtype)
+        return block_verify(rows, *arguments, **options)
+
+    monkeypatch.setattr(device, "block_verify", verify)
+    monkeypatch.setenv(ENVIRONMENT, "torch")
+    found = texts(half, constraint, LookupDraft(), samplings=SETTINGS[settings])
+    # a bias or a penalty is added in float32, and the rows of one call have one dtype
+    assert seen == {torch.float32 if settings == "history" else torch.bfloat16}
+    for left, right in zip(found, own, strict=True):
+        assert (left.tokens, left.finish_reason) == (right.tokens, right.finish_reason)
+        assert left.logprobs == pytest.approx(right.logprobs, abs=1e-4)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="the ordinary run compares with the loop's own path")

@@ -15,6 +15,7 @@ from structspec.kernels.masked_softmax_stats import masked_softmax_stats
 from structspec.kernels.masked_softmax_stats.reference import reference_stats
 from structspec.kernels.row_edges import row_edges, with_edges
 
+NONE = 2**31 - 1
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
@@ -89,6 +90,31 @@ def test_greedy_is_the_lowest_id_of_the_largest_legal_logits(backend: str) -> No
     assert masked_softmax_stats(cut, backend=backend).probabilities(cut).tolist() == [
         [0.0, 0.0, 1.0, 0.0]
     ]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_greedy_edges_over_several_programs_are_the_references(
+    backend: str, dtype: torch.dtype
+) -> None:
+    x = torch.full((7, 20_000), -1.0)
+    x[0, [9_000, 17_000]] = 5.0  # equal in two splits: the lower id
+    x[1, -1] = 5.0
+    x[3] = -torch.inf
+    x[4, 300] = torch.inf
+    x[6, [40, 41, 62]] = 5.0
+    legal = torch.ones(7, 20_000, dtype=torch.bool)
+    legal[2] = False
+    legal[5] = torch.arange(20_000) == 12_345
+    legal[6, 40] = False
+    rows = LogitRows(x.to(dtype), pack(legal))
+    edge, edge_id = row_edges(rows, greedy=True, backend=backend)
+    expected, expected_id = row_edges(rows, greedy=True, backend="reference")
+    assert edge.double().tolist() == expected.tolist()
+    assert edge_id.tolist() == expected_id.tolist() == [
+        9_000, 19_999, NONE, NONE, NONE, 12_345, 41,
+    ]  # fmt: skip
+    assert edge.dtype == (torch.float64 if backend == "reference" else torch.float32)
+    assert edge_id.dtype == torch.int32
 
 
 @pytest.mark.full
