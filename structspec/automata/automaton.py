@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from structspec.automata.costs import Costs, solve_costs
 from structspec.automata.interning import rehash
+from structspec.automata.linking import load
 from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.memory import GROW, OVERFLOW, Count, Memory, Slot
 from structspec.automata.pushdown import DEAD, begin, run, step
@@ -81,6 +82,7 @@ class Automaton:
     """Runs a `Network`; states whose cost is unreachable under `costs` are never entered."""
 
     def __init__(self, network: Network, costs: Costs, limits: Limits | None = None) -> None:
+        load()
         self.network = network
         self.costs = costs
         self.limits = limits or Limits()

@@ -158,6 +158,34 @@ def _pointer(element: Any) -> Any:
     return signature, codegen
 
 
+def _load(element: Any, name: str) -> Any:
+    """A load of element `index` behind an address, as int64: no array, no look at the index."""
+
+    def typed(typingctx, address, index):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
+            pointer = builder.inttoptr(args[0], context.get_value_type(types.CPointer(element)))
+            value = builder.load(builder.gep(pointer, [args[1]]))
+            return context.cast(builder, value, element, types.int64)
+
+        return types.int64(types.int64, types.int64), codegen
+
+    typed.__name__ = typed.__qualname__ = name
+    return intrinsic(typed)
+
+
+#: For the innermost loops: what lies at an address (`base`) plus an index. The kernel must know
+#: that the index is in range.
+at_i32: Any = _load(types.int32, "at_i32")
+at_u8: Any = _load(types.uint8, "at_u8")
+at_i64: Any = _load(types.int64, "at_i64")
+
+
+@inner
+def base(header, slot):  # type: ignore[no-untyped-def]
+    """The address of the array in a slot."""
+    return header[2 * slot]
+
+
 @inner
 def i32(header, slot):  # type: ignore[no-untyped-def]
     """The int32 array in a slot."""

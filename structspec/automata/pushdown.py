@@ -26,6 +26,7 @@ from structspec.automata.interning import (
     union_sets,
     with_member,
 )
+from structspec.automata.linking import address, header_at, linked
 from structspec.automata.member_costs import (
     UNREACHABLE,
     only_member,
@@ -131,10 +132,9 @@ def step(header, config, byte_class):  # type: ignore[no-untyped-def]
             n += 1
     result = DEAD
     if n:
-        result = _close(header, n)
+        result = close(address(header), n, ZERO)
         if result < 0:
             return result
-        table = i32(header, _NEXT)
     table[cell] = result
     return result
 
@@ -144,21 +144,75 @@ def begin(header, entry, nullable):  # type: ignore[no-untyped-def]
     """The start configuration: the start rule entered with the bottom frame."""
     i32(header, _LIVE_STATE)[0] = entry
     i32(header, _LIVE_SET)[0] = 1
-    return _finish(header, ONE, nullable)
+    return close(address(header), wide(-1), wide(nullable))
+
+
+@linked("structspec_close", 3)
+def close(header_address, n, accepts):  # type: ignore[no-untyped-def]
+    """All phases for the queue's first n pairs: the configuration, `DEAD` or a negative code.
+
+    n: −1 to begin with the live pair 0 as it is; accepts: 1 if the text is complete already.
+    """
+    header = header_at(header_address)
+    if n < 0:
+        return _finish(header, ONE, accepts)
+    return _close(header, n, accepts)
+
+
+@linked("structspec_pop", 2)
+def pop(header_address, frames):  # type: ignore[no-untyped-def]
+    """The configuration after the end of the running rule: what `close` makes of all returns."""
+    header = header_at(header_address)
+    queue_state, queue_set = i32(header, _QUEUE_STATE), i32(header, _QUEUE_SET)
+    n, accepts = _return(header, queue_state, queue_set, ZERO, frames, ZERO)
+    if n < 0:
+        return n
+    return close(header_address, n, accepts)
+
+
+@linked("structspec_cost_after", 3)
+def cost_after(header_address, state, frames):  # type: ignore[no-untyped-def]
+    """Cost from a state to the end of the text, −1 if no frame lets it be finished (`_prune`)."""
+    header = header_at(header_address)
+    set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
+    registers, costs = i32(header, _FRAME_REGISTER), i32(header, _FRAME_COST)
+    best = MINUS_ONE
+    if i32(header, _KIND)[state] <= 1 and i32(header, _BASE)[state] < UNREACHABLE:
+        best = ZERO + UNREACHABLE
+    for k in range(set_start[frames], set_start[frames + 1]):
+        frame = wide(set_items[k])
+        here = _cost(header, state, wide(registers[frame]))
+        if here < UNREACHABLE and (best < 0 or here + costs[frame] < best):
+            best = min(ZERO + UNREACHABLE, here + wide(costs[frame]))
+    return best
 
 
 @inner
-def _close(header, n):  # type: ignore[no-untyped-def]
+def _return(header, queue_state, queue_set, n, frames, accepts):  # type: ignore[no-untyped-def]
+    """Enqueue what a final state with these frames returns to: the new n, or a code; accepts."""
+    returns, parents = i32(header, _FRAME_RETURN), i32(header, _FRAME_PARENTS)
+    set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
+    for k in range(set_start[frames], set_start[frames + 1]):
+        frame = wide(set_items[k])
+        if returns[frame] < 0:
+            accepts = ONE
+        else:
+            state, parent = wide(returns[frame]), wide(parents[frame])
+            n = _enqueue(queue_state, queue_set, n, state, parent)
+            if n < 0:
+                break
+    return n, accepts
+
+
+@inner
+def _close(header, n, accepts):  # type: ignore[no-untyped-def]
     """Phase 1: operations and pops of the queue's first n pairs; then the other phases."""
     queue_state, queue_set = i32(header, _QUEUE_STATE), i32(header, _QUEUE_SET)
     live_state, live_set = i32(header, _LIVE_STATE), i32(header, _LIVE_SET)
     edge_start, call_start = i32(header, _EDGE_START), i32(header, _CALL_START)
     op_start, final = i32(header, _OP_START), i32(header, _FINAL)
     op_first, op_second = i32(header, _OP_FIRST), i32(header, _OP_SECOND)
-    returns, parents = i32(header, _FRAME_RETURN), i32(header, _FRAME_PARENTS)
-    set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
     live = ZERO
-    accepts = ZERO
     i = 0
     while i < n:
         state, frames = wide(queue_state[i]), wide(queue_set[i])
@@ -176,15 +230,9 @@ def _close(header, n):  # type: ignore[no-untyped-def]
                     if n < 0:
                         return n
         if final[state]:
-            for k in range(set_start[frames], set_start[frames + 1]):
-                frame = wide(set_items[k])
-                if returns[frame] < 0:
-                    accepts = ONE
-                else:
-                    state_, parent = wide(returns[frame]), wide(parents[frame])
-                    n = _enqueue(queue_state, queue_set, n, state_, parent)
-                    if n < 0:
-                        return n
+            n, accepts = _return(header, queue_state, queue_set, n, frames, accepts)
+            if n < 0:
+                return n
         if edge_start[state + 1] > edge_start[state] or call_start[state + 1] > call_start[state]:
             live = _add_live(header, live_state, live_set, live, state, frames)
             if live < 0:

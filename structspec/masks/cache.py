@@ -23,13 +23,13 @@ from structspec.automata.automaton import Automaton
 from structspec.automata.costs import Costs
 from structspec.automata.distinct import Distinct, History
 from structspec.automata.interning import intern_config, intern_frame, intern_set
+from structspec.automata.linking import load
 from structspec.automata.memory import Count, Slot
 from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded, StaleState
 from structspec.limits import Limits
 from structspec.masks.expand import WIDE
 from structspec.masks.fill import FULL, SHORT, STALE
-from structspec.masks.linking import load
 from structspec.masks.tables import Knowledge, Known, VocabularyTables
 
 #: Low bits of a state number hold the configuration, the others the epoch.

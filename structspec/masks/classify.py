@@ -16,15 +16,21 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from structspec.automata.memory import Count, Slot, i32, u32
+from structspec.automata.linking import address
+from structspec.automata.memory import Count, Slot, i32, u32, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN
+from structspec.automata.tables import BOUNDED, LOOP_BODY
 from structspec.masks.expand import expand
+from structspec.masks.places import EXIT, FINAL, MOST_PAIRS, SPLIT, WHOLE, hollow_at, pair_of
 from structspec.masks.tables import Known
 
 _CLASS_OF, _NEXT, _COUNT = int(Slot.CLASS_OF), int(Slot.NEXT), int(Slot.COUNT)
 _CONFIG_COST, _CLASSES = int(Slot.CONFIG_COST), int(Count.CLASSES)
 _TARGET, _CONTENT, _PROBES = int(Known.TARGET), int(Known.CONTENT), int(Known.PROBES)
 _DEPTH, _DEEPEST, _DEAREST = int(Known.DEPTH), int(Known.DEEPEST), int(Known.DEAREST)
+_PLACE, _FAR, _DEPENDS = int(Known.PLACE), int(Known.FAR), int(Known.DEPENDS)
+_ENDLESS, _CONFIG_START = int(Known.ENDLESS), int(Slot.CONFIG_START)
+_CONFIG_ITEMS = int(Slot.CONFIG_ITEMS)
 
 #: Longer chains need not be known: no plain token has more characters.
 LONGEST_CHAIN = 64
@@ -45,7 +51,11 @@ def follow(header, known, config, byte_class):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def classify(header, known, config):  # type: ignore[no-untyped-def]
-    """Fill TARGET and CONTENT of a configuration. Returns the target or a negative code."""
+    """Fill TARGET and CONTENT of a configuration. Returns the target or a negative code.
+
+    Of a hollow configuration also FAR: whether most characters leave the simple states of the rule
+    only to come back, which is walked more quickly in whole configurations.
+    """
     targets = i32(known, _TARGET)
     if targets[config] != UNKNOWN:
         return np.int64(targets[config])
@@ -54,6 +64,11 @@ def classify(header, known, config):  # type: ignore[no-untyped-def]
     table = i32(header, _NEXT)
     # the majority vote of Boyer and Moore, among the characters that may follow
     best, votes = np.int64(DEAD), 0
+    alive, exits, back = 0, 0, 0
+    start = i32(header, _CONFIG_START)
+    state = wide(-1)
+    if start[config + 1] > start[config]:
+        state = wide(i32(header, _CONFIG_ITEMS)[start[config]])
     for b in range(0x20, 0x80):
         t = np.int64(table[base + classes[b]])
         if t == UNKNOWN:
@@ -62,6 +77,11 @@ def classify(header, known, config):  # type: ignore[no-untyped-def]
                 return code
             t = np.int64(table[base + classes[b]])
         if t == DEAD or b == 0x22 or b == 0x5C:
+            continue
+        alive += 1
+        if t >= EXIT:
+            exits += 1
+            back += t in (EXIT + state, FINAL + state)
             continue
         if votes == 0:
             best = t
@@ -74,8 +94,40 @@ def classify(header, known, config):  # type: ignore[no-untyped-def]
         code = _add_others(header, known, config, np.int64(best))
         if code < 0:
             return code
+    if 2 * exits > alive and exits > 16:
+        # rules that are nothing but text, and kinds that count: bodies of loops, bounded strings
+        depends = i32(known, _DEPENDS)[config]
+        i32(known, _FAR)[config] = depends in (LOOP_BODY, BOUNDED) or 2 * back > alive
     targets[config] = best
     return np.int64(best)
+
+
+@njit(cache=True)
+def enter(header, known, config):  # type: ignore[no-untyped-def]
+    """PLACE of a real configuration (`places`), or a negative code."""
+    places = i32(known, _PLACE)
+    if places[config]:
+        return wide(places[config])
+    start = i32(header, _CONFIG_START)
+    pairs = (start[config + 1] - start[config]) >> 1
+    place = wide(WHOLE)
+    if 0 < pairs <= MOST_PAIRS:
+        place = wide(SPLIT)
+        for i in range(pairs):
+            state, _ = pair_of(header, config, i)
+            hollow = hollow_at(address(header), address(known), state)
+            if hollow < 0:
+                return hollow
+            target = classify(header, known, hollow)
+            if target < 0:
+                return target
+            if i32(known, _FAR)[hollow]:
+                place = wide(WHOLE)
+                break
+            if pairs == 1:
+                place = hollow + 1
+    places[config] = place
+    return place
 
 
 @njit(cache=True)
@@ -93,6 +145,8 @@ def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
             following = follow(header, known, config, np.int64(probes[leads + k]))
             if following < 0:
                 return following
+            if following >= EXIT:
+                following = np.int64(DEAD)
             if following != previous:
                 previous = following
                 following = _through(header, known, following, np.int64(at), np.int64(n_more))
@@ -122,6 +176,8 @@ def _through(header, known, config, at, bytes_left):  # type: ignore[no-untyped-
             after = follow(header, known, config, np.int64(probes[at + 1 + j]))
             if after < 0:
                 return after
+            if after >= EXIT:
+                return np.int64(DEAD)
             if reached == UNKNOWN:
                 reached = after
             elif reached != after:
@@ -136,12 +192,15 @@ def chain(header, known, config, need):  # type: ignore[no-untyped-def]
     """How many times (up to `need`) the target may be followed; DEAREST is known that far.
 
     Returns a number or a negative code. The content of each step holds that of the one before.
+    A hollow chain has only states whose costs are the same for all frames (DEAREST: without them),
+    but for the one where it stays, ENDLESS.
     """
     depths, deepest = i32(known, _DEPTH), i32(known, _DEEPEST)
     if depths[config] >= need or deepest[config]:
         return np.int64(depths[config])
     dearest = i32(known, _DEAREST)
     cost, content = i32(header, _CONFIG_COST), u32(known, _CONTENT)
+    depends = i32(known, _DEPENDS)
     here = config
     length = 0
     worst = 0
@@ -161,8 +220,18 @@ def chain(header, known, config, need):  # type: ignore[no-untyped-def]
             if smaller:
                 final = 1
                 break
+        if depends[target] and target != here:
+            onward = classify(header, known, np.int64(target))
+            if onward < 0:
+                return onward
+            if onward != target:
+                final = 1
+                break
         length += 1
-        worst = max(worst, cost[target])
+        if depends[target]:
+            i32(known, _ENDLESS)[config] = target
+        else:
+            worst = max(worst, cost[target])
         if target == here:
             length = LONGEST_CHAIN
             final = 1

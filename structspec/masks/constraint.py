@@ -473,6 +473,7 @@ def _know(
     return Knowledge(
         -(-size // 32),
         tables.max_depth,
+        network.n_states,
         network.n_classes,
         memory,
         bulk=size >= _BULK_VOCABULARY,

@@ -2,8 +2,6 @@
 
 A walk of the vocabulary asks a configuration for almost every byte class, and most classes lead to
 the same place by the same edges: a string's closing and interning is then done once, not per class.
-Different configurations often take edges to the same state with the same frames (all beginnings of
-declared keys to "some other key"): a small table remembers what came of those.
 
 Sibling: `automata.pushdown.step`, which answers for a single class.
 """
@@ -12,10 +10,11 @@ from __future__ import annotations
 
 from numba import njit
 
-from structspec.automata.memory import OVERFLOW, Count, Slot, i32
-from structspec.automata.pushdown import DEAD, UNKNOWN, _close
-from structspec.masks.linking import address, header_at, linked
-from structspec.masks.tables import MEMO_MASK, Known
+from structspec.automata.linking import address, header_at, linked
+from structspec.automata.memory import OVERFLOW, ZERO, Count, Slot, i32, inner, wide
+from structspec.automata.pushdown import DEAD, UNKNOWN, close
+from structspec.masks.places import edge_target_of, leave_at, near
+from structspec.masks.tables import Known
 
 _NEXT, _COUNT = int(Slot.NEXT), int(Slot.COUNT)
 _CLASSES, _STEPS = int(Count.CLASSES), int(Count.STEPS)
@@ -23,7 +22,7 @@ _CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
 _EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
 _EDGE_TARGET = int(Slot.EDGE_TARGET)
 _QUEUE_STATE, _QUEUE_SET = int(Slot.QUEUE_STATE), int(Slot.QUEUE_SET)
-_CURSORS, _SEEN, _MEMO = int(Known.CURSORS), int(Known.SEEN), int(Known.MEMO)
+_CURSORS, _SEEN = int(Known.CURSORS), int(Known.SEEN)
 
 #: Result: CURSORS is too short for a configuration (its number of pairs is the second counter).
 WIDE = -3
@@ -38,7 +37,7 @@ def expand_at(header_address, known_address, config):  # type: ignore[no-untyped
     edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
     edge_target = i32(header, _EDGE_TARGET)
     queue_state, queue_set = i32(header, _QUEUE_STATE), i32(header, _QUEUE_SET)
-    cursors, seen, memo = i32(known, _CURSORS), i32(known, _SEEN), i32(known, _MEMO)
+    cursors, seen = i32(known, _CURSORS), i32(known, _SEEN)
     seen_target = seen[2 * count[_CLASSES] :]
     classes = count[_CLASSES]
     base = config * classes
@@ -47,6 +46,8 @@ def expand_at(header_address, known_address, config):  # type: ignore[no-untyped
         return WIDE
     if pairs > len(queue_state):
         return OVERFLOW
+    if pairs == 1 and items[lo + 1] == 0:
+        return _expand_hollow(header, known, wide(items[lo]), base)
     for i in range(pairs):
         cursors[i] = edge_start[items[lo + 2 * i]]
         cursors[pairs + i] = edge_start[items[lo + 2 * i] + 1]
@@ -80,17 +81,14 @@ def expand_at(header_address, known_address, config):  # type: ignore[no-untyped
                 result = table[base + seen[2 * s]]
                 break
         if result == UNKNOWN:
-            state, frames = queue_state[0], queue_set[0]
-            place = 3 * ((state * 31 + frames * 1000003) & MEMO_MASK)
-            if n == 1 and memo[place] == state and memo[place + 1] == frames:
-                result = memo[place + 2]
+            state = wide(queue_state[0])
+            if n == 1:
+                result = leave_at(header_address, known_address, state, wide(queue_set[0]))
             else:
                 count[_STEPS] += 1
-                result = _close(header, n)
-                if result < 0:
-                    return result
-                if n == 1:
-                    memo[place], memo[place + 1], memo[place + 2] = state, frames, result
+                result = close(header_address, wide(n), ZERO)
+            if result < 0:
+                return result
             seen[2 * n_seen] = c
             seen[2 * n_seen + 1] = h
             seen_target[n_seen] = state
@@ -102,33 +100,38 @@ def expand_at(header_address, known_address, config):  # type: ignore[no-untyped
     return 0
 
 
+@inner
+def _expand_hollow(header, known, state, base):  # type: ignore[no-untyped-def]
+    """The row of a hollow configuration (`places`), which begins at `base`."""
+    edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
+    edge_target, table = i32(header, _EDGE_TARGET), i32(header, _NEXT)
+    last, result = wide(-1), wide(DEAD)
+    for e in range(edge_start[state], edge_start[state + 1]):
+        target = wide(edge_target[e])
+        if target != last:
+            result = near(header, known, target)
+            if result < 0:
+                return result
+            last = target
+        table[base + edge_class[e]] = result
+    for c in range(i32(header, _COUNT)[_CLASSES]):
+        if table[base + c] == UNKNOWN:
+            table[base + c] = DEAD
+    return ZERO
+
+
 @njit(cache=True)
 def expand(header, known, config):  # type: ignore[no-untyped-def]
     """`expand_at` for headers."""
     return expand_at(address(header), address(known), config)
 
 
-@njit(cache=True)
+@inner
 def _same(header, lo, pairs, a, b):  # type: ignore[no-untyped-def]
     """Whether two classes take the same edges from all pairs of a configuration."""
     items = i32(header, _CONFIG_ITEMS)
     for i in range(pairs):
-        state = items[lo + 2 * i]
-        if _target(header, state, a) != _target(header, state, b):
+        state = wide(items[lo + 2 * i])
+        if edge_target_of(header, state, wide(a)) != edge_target_of(header, state, wide(b)):
             return False
     return True
-
-
-@njit(cache=True)
-def _target(header, state, byte_class):  # type: ignore[no-untyped-def]
-    edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
-    lo, hi = edge_start[state], edge_start[state + 1]
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if edge_class[mid] < byte_class:
-            lo = mid + 1
-        else:
-            hi = mid
-    if lo < edge_start[state + 1] and edge_class[lo] == byte_class:
-        return i32(header, _EDGE_TARGET)[lo]
-    return -1

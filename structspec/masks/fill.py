@@ -18,20 +18,25 @@ from __future__ import annotations
 import numpy as np
 from numba import carray, njit
 
-from structspec.automata.memory import Count, Slot, _pointer_u32, i32, u8, u32
+from structspec.automata.linking import address, header_at, linked
+from structspec.automata.memory import Count, Slot, _pointer_u32, i32, inner, u8, u32, wide
 from structspec.automata.pushdown import DEAD
-from structspec.masks.classify import chain, classify, follow
-from structspec.masks.linking import address, header_at, linked
-from structspec.masks.tables import CHUNK_BITS, CONTENT, HEIGHT, Known, Tally, Words
-from structspec.masks.walk import (
-    ADD,
-    ADD_WHOLE,
-    NOT_COVERED,
-    TAKE_OUT,
-    covers,
-    mostly_alive,
-    walk,
+from structspec.masks.classify import chain, classify, enter, follow
+from structspec.masks.places import (
+    EXIT,
+    FINAL,
+    HIDDEN,
+    SPLIT,
+    WHOLE,
+    floor_of,
+    hollow_at,
+    leave_at,
+    pair_of,
+    stride,
 )
+from structspec.masks.tables import CHUNK_BITS, NODES, Known, Tally, Words
+from structspec.masks.walk import NOT_COVERED, covers, walk
+from structspec.vocab.blocks import CONTENT, HEIGHT
 
 _CLASS_OF, _COUNT, _CONFIG_COST = int(Slot.CLASS_OF), int(Slot.COUNT), int(Slot.CONFIG_COST)
 _CONFIG_ACCEPTS, _CONFIGS = int(Slot.CONFIG_ACCEPTS), int(Count.CONFIGS)
@@ -46,6 +51,9 @@ _POOL_HASH, _SPECIALS, _TALLY = int(Known.POOL_HASH), int(Known.SPECIALS), int(K
 _CONTENT, _DEAREST, _CLASS_BYTE = int(Known.CONTENT), int(Known.DEAREST), int(Known.CLASS_BYTE)
 _ROWS, _DONE, _WORDS, _BULK = int(Tally.ROWS), int(Tally.DONE), int(Tally.WORDS), int(Tally.BULK)
 _ROOM = int(Tally.ROOM)
+_PLACE, _ENDLESS, _SIDE = int(Known.PLACE), int(Known.ENDLESS), int(Known.SIDE)
+_SIDE_CONFIG, _SIDE_FRAMES = int(Tally.SIDE_CONFIG), int(Tally.SIDE_FRAMES)
+_SIDE_WORST = int(Tally.SIDE_WORST)
 _IN_CHUNK = (1 << CHUNK_BITS) - 1
 
 #: Values of CLASS_BYTE for classes that hold several writable bytes, or none. (Not −1: byte + 1 is
@@ -101,60 +109,101 @@ def compute_row(header, known, words, config, limit, row):  # type: ignore[no-un
 
 @njit(cache=True)
 def _text_row(header, known, words, config, limit, row):  # type: ignore[no-untyped-def]
-    """The tokens that write text."""
-    if not i32(known, _TALLY)[_BULK]:
-        worst = walk(header, known, words, np.int64(_WALK), config, limit, np.int64(ADD), row)
-    else:
-        worst = _plain_row(header, known, words, config, limit, row)
-        if worst == NOT_COVERED:
-            most = mostly_alive(header, known, words, np.int64(_WALK), config)
-            if most < 0:
-                return most
-            if most:
-                upto = u32(words, _UPTO)
-                at = len(upto) - len(row)
-                for w in range(len(row)):
-                    row[w] = upto[at + w]
-            mode = TAKE_OUT if most else ADD_WHOLE
-            worst = walk(header, known, words, np.int64(_WALK), config, limit, np.int64(mode), row)
-        elif worst >= 0 and _changes_nothing(header, known, words, config):
-            tails = walk(header, known, words, np.int64(_TAILS), config, limit, np.int64(ADD), row)
-            return tails if tails < 0 else max(worst, tails)
-    if worst < 0:
-        return worst
-    others = walk(header, known, words, np.int64(_OTHERS), config, limit, np.int64(ADD), row)
-    return others if others < 0 else max(worst, others)
+    """The tokens that write text: those of the configuration's places together."""
+    place = enter(header, known, config)
+    if place < 0:
+        return place
+    if place == WHOLE:
+        return _place_row(header, known, words, config, np.int64(0), limit, row, False)
+    start = i32(header, _CONFIG_START)
+    worst = wide(0)
+    for i in range((start[config + 1] - start[config]) >> 1):
+        state, frames = pair_of(header, config, i)
+        hollow = hollow_at(address(header), address(known), state)
+        code = _place_row(header, known, words, hollow, frames, limit, row, i > 0)
+        if code < 0:
+            return code
+        worst = max(worst, code)
+    return worst
 
 
 @njit(cache=True)
-def _changes_nothing(header, known, words, config):  # type: ignore[no-untyped-def]
-    """Whether every plain text in front of a token's tail may stand here and leads back here.
+def _place_row(header, known, words, config, frames, limit, row, more):  # type: ignore[no-untyped-def]
+    """Add the tokens that a place allows. more: whether the row holds others already."""
+    plain, others = np.int64(_WALK), np.int64(_OTHERS)
+    still = wide(0)
+    if not i32(known, _TALLY)[_BULK]:
+        worst = walk(header, known, words, plain, config, frames, limit, row, more, still)
+    else:
+        worst = _plain_row(header, known, words, config, frames, limit, row)
+        if worst == NOT_COVERED:
+            worst = walk(header, known, words, plain, config, frames, limit, row, more, still)
+        if worst >= 0:
+            still = _still(header, known, words, config)
+            if still == config:
+                others, still = np.int64(_TAILS), wide(0)
+            elif still and (frames == 0 or limit != UNLIMITED):
+                still = wide(0)
+            elif still:
+                code = _side_row(header, known, words, still, frames)
+                if code < 0:
+                    return code
+                worst = max(worst, code)
+    if worst < 0:
+        return worst
+    code = walk(header, known, words, others, config, frames, limit, row, more, still)
+    return code if code < 0 else max(worst, code)
 
-    Plain *tokens* may all be allowed while the text before some tail holds a character that no
-    plain token holds.
+
+@inner
+def _side_row(header, known, words, config, frames):  # type: ignore[no-untyped-def]
+    """Make SIDE the tokens whose tails a place allows. Returns their largest cost or a code."""
+    tally, side = i32(known, _TALLY), u32(known, _SIDE)
+    if tally[_SIDE_CONFIG] == config and tally[_SIDE_FRAMES] == frames:
+        return wide(tally[_SIDE_WORST])
+    tally[_SIDE_CONFIG] = 0
+    for w in range(len(side)):
+        side[w] = 0
+    tails, all_ = np.int64(_TAILS), np.int64(UNLIMITED)
+    worst = walk(header, known, words, tails, config, frames, all_, side, False, wide(0))
+    if worst >= 0:
+        tally[_SIDE_CONFIG], tally[_SIDE_FRAMES] = config, frames
+        tally[_SIDE_WORST] = worst
+    return worst
+
+
+@inner
+def _still(header, known, words, config):  # type: ignore[no-untyped-def]
+    """Where plain text leads and then changes nothing, 0 if that is not so; may be `config`.
+
+    Every plain text in front of a token's tail may stand there and leads back. (Plain *tokens* may
+    all be allowed while the text before some tail holds a character that no plain token holds.)
     """
-    if classify(header, known, config) != config:
-        return False
+    target = classify(header, known, config)  # known: `covers` was asked
+    if target <= DEAD or classify(header, known, target) != target:
+        return wide(0)
     begun, allowed = u32(words, _BEGUN), u32(known, _CONTENT)
     more = np.uint32(0)
     for w in range(4):
-        more |= begun[w] & ~allowed[4 * config + w]
-    return more == 0
+        more |= begun[w] & ~allowed[4 * target + w]
+    return target if more == 0 else wide(0)
 
 
 @njit(cache=True)
-def _plain_row(header, known, words, config, limit, row):  # type: ignore[no-untyped-def]
-    """The plain tokens, if they are one bitset; else `NOT_COVERED`, or another negative code."""
+def _plain_row(header, known, words, config, frames, limit, row):  # type: ignore[no-untyped-def]
+    """Add the plain tokens, if they are one bitset; else `NOT_COVERED`, or another code."""
     upto = u32(words, _UPTO)
-    worst = covers(header, known, words, np.int64(_WALK), config, np.int64(0), limit)
+    floor = floor_of(header, frames)
+    root = np.int64(0)
+    worst = covers(header, known, words, np.int64(_WALK), config, frames, floor, root, limit)
     length = len(upto) // len(row) - 1
     if worst == NOT_COVERED:
         # A string that is nearly full: allowed up to a length, and nothing longer.
-        below, allowed = u32(words, _WALK + CONTENT), u32(known, _CONTENT)
+        fields, allowed = u32(words, _WALK + NODES), u32(known, _CONTENT)
         for w in range(4):
-            if below[w] & ~allowed[4 * config + w]:
-                return NOT_COVERED
-        length = chain(header, known, config, np.int64(i32(words, _WALK + HEIGHT)[0]))
+            if fields[CONTENT + w] & ~allowed[4 * config + w]:
+                return wide(NOT_COVERED)
+        length = chain(header, known, config, wide(i32(words, _WALK + NODES)[HEIGHT]))
         if length < 0:
             return length
         here = config
@@ -163,19 +212,20 @@ def _plain_row(header, known, words, config, limit, row):  # type: ignore[no-unt
         target = classify(header, known, np.int64(here))
         if target < 0:
             return target
-        worst = i32(known, _DEAREST)[config]
+        worst = i32(known, _DEAREST)[config] + floor
         if (
             length == 0
             or target != DEAD
             or worst > limit
-            or _any_other(header, known, np.int64(here))
+            or i32(known, _ENDLESS)[config]
+            or _any_plain(header, known, np.int64(here))
         ):
-            return NOT_COVERED
+            return wide(NOT_COVERED)
     if worst < 0:
         return worst
     at = length * len(row)
     for w in range(len(row)):
-        row[w] = upto[at + w]
+        row[w] |= upto[at + w]
     return worst
 
 
@@ -184,29 +234,47 @@ def plain_mechanism(header, known, words, config):  # type: ignore[no-untyped-de
     """How `_plain_row` decides: 2 all plain tokens, 1 up to a length, 0 by a walk; or a code."""
     tally = i32(known, _TALLY)
     if not tally[_BULK]:
-        return 0
+        return wide(0)
     if len(i32(known, _ROW_OF)) < len(i32(header, _CONFIG_START)):
-        return SHORT
-    worst = covers(header, known, words, np.int64(_WALK), config, np.int64(0), UNLIMITED)
+        return wide(SHORT)
+    place = enter(header, known, config)
+    if place < 0:
+        return place
+    scratch = np.zeros(tally[_WORDS], np.uint32)
+    if place == WHOLE:
+        return _mechanism(header, known, words, config, np.int64(0), scratch)
+    start = i32(header, _CONFIG_START)
+    least = wide(2)
+    for i in range((start[config + 1] - start[config]) >> 1):
+        state, frames = pair_of(header, config, i)
+        hollow = hollow_at(address(header), address(known), state)
+        least = min(least, _mechanism(header, known, words, hollow, frames, scratch))
+    return least
+
+
+@inner
+def _mechanism(header, known, words, config, frames, scratch):  # type: ignore[no-untyped-def]
+    root, floor, everything = np.int64(0), floor_of(header, frames), np.int64(UNLIMITED)
+    worst = covers(header, known, words, np.int64(_WALK), config, frames, floor, root, everything)
     if worst >= 0:
-        return 2
+        return wide(2)
     if worst != NOT_COVERED:
         return worst
-    scratch = np.zeros(tally[_WORDS], np.uint32)
-    worst = _plain_row(header, known, words, config, UNLIMITED, scratch)
+    worst = _plain_row(header, known, words, config, frames, everything, scratch)
     if worst == NOT_COVERED:
-        return 0
-    return worst if worst < 0 else 1
+        return wide(0)
+    return worst if worst < 0 else wide(1)
 
 
-@njit(cache=True)
-def _any_other(header, known, config):  # type: ignore[no-untyped-def]
-    """Whether a byte beyond ASCII may follow (1, or 0; errors count as 1)."""
+@inner
+def _any_plain(header, known, config):  # type: ignore[no-untyped-def]
+    """Whether plain text may follow (errors count as such)."""
     classes = i32(header, _CLASS_OF)
-    for b in range(0x80, 0x100):
-        if follow(header, known, config, np.int64(classes[b])) != DEAD:
-            return 1
-    return 0
+    for b in range(0x20, 0x100):
+        plain = b != 0x22 and b != 0x5C
+        if plain and follow(header, known, config, np.int64(classes[b])) != DEAD:
+            return True
+    return False
 
 
 # -- rows that are kept ------------------------------------------------------------------------
@@ -278,6 +346,8 @@ def row_of(header, known, words, state, epoch):  # type: ignore[no-untyped-def]
     rows = i32(known, _ROW_OF)
     if len(rows) < len(i32(header, _CONFIG_START)):
         return SHORT
+    if i32(known, _PLACE)[config] == HIDDEN:
+        return STALE
     if rows[config]:
         return rows[config] - 1
     tally = i32(known, _TALLY)
@@ -321,6 +391,10 @@ def advance_state(header, known, words, state, epoch, token):  # type: ignore[no
     config = state & _LOW
     if state >> 32 != epoch or config >= i32(header, _COUNT)[_CONFIGS]:
         return STALE
+    if len(i32(known, _ROW_OF)) < len(i32(header, _CONFIG_START)):
+        return SHORT
+    if i32(known, _PLACE)[config] == HIDDEN:
+        return STALE
     start, data = i32(words, _TOKEN_START), u8(words, _TOKEN_BYTES)
     if token < 0 or token + 1 >= len(start) or start[token] == start[token + 1]:
         specials = i32(known, _SPECIALS)
@@ -331,12 +405,42 @@ def advance_state(header, known, words, state, epoch, token):  # type: ignore[no
                     return REJECTED if config == DEAD else config
                 return (epoch << 32) | config
         return REJECTED
+    config = _after(header, known, config, data, start[token], start[token + 1])
+    if config <= DEAD:
+        return REJECTED if config == DEAD else config
+    return (epoch << 32) | config
+
+
+@inner
+def _after(header, known, config, data, begin, end):  # type: ignore[no-untyped-def]
+    """The configuration after `data[begin:end]`, `DEAD` or a negative code."""
     classes = i32(header, _CLASS_OF)
-    for i in range(start[token], start[token + 1]):
+    frames = wide(0)
+    for i in range(begin, end):
+        if frames == 0:
+            place = enter(header, known, config)
+            if place < 0:
+                return place
+            if place <= SPLIT:
+                config = stride(header, known, config, np.int64(classes[data[i]]))
+                if config <= DEAD:
+                    return config
+                continue
+            frames = wide(i32(header, _CONFIG_ITEMS)[i32(header, _CONFIG_START)[config] + 1])
+            config = place - 1
         config = follow(header, known, config, np.int64(classes[data[i]]))
         if config <= DEAD:
-            return REJECTED if config == DEAD else config
-    return (epoch << 32) | config
+            return config
+        if config >= EXIT:
+            state = config - FINAL if config >= FINAL else config - EXIT
+            config = leave_at(address(header), address(known), state, frames)
+            if config <= DEAD:
+                return config
+            frames = wide(0)
+    if frames == 0:
+        return config
+    state, _ = pair_of(header, config, 0)
+    return leave_at(address(header), address(known), state, frames)
 
 
 @njit(cache=True)

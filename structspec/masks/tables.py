@@ -33,17 +33,17 @@ class Words(IntEnum):
     """Slots of a vocabulary's header. WALK, OTHERS and TAILS begin a `Blocks` each."""
 
     WALK = 0
-    OTHERS = 9
-    TAILS = 18
-    UPTO = 27
-    TOKEN_START = 28
-    TOKEN_BYTES = 29
-    EOS = 30
-    BEGUN = 31
+    OTHERS = 3
+    TAILS = 6
+    UPTO = 9
+    TOKEN_START = 10
+    TOKEN_BYTES = 11
+    EOS = 12
+    BEGUN = 13
 
 
 #: Offsets of a `Blocks`' arrays from its first slot.
-BYTE, FIRST, LAST, LOW, OWN, HIGH, IDS, HEIGHT, CONTENT = range(9)
+BYTE, NODES, IDS = range(3)
 
 
 class Known(IntEnum):
@@ -57,7 +57,18 @@ class Known(IntEnum):
     DEPTH = 4  # how many times TARGET may be followed with these characters
     DEEPEST = 5  # 1 if no more than DEPTH
     DEAREST = 6  # the largest cost on the way
+    PLACE = 17  # how a walk goes on (`places`)
+    DEPENDS = 18  # kind of a hollow configuration's state
+    FAR = 19  # 1 if most steps from a hollow configuration leave its rule's simple states
+    ENDLESS = 20  # where the chain of a hollow configuration stays; its cost depends on frames
+    # by state of the network
+    HOLLOW = 21  # its hollow configuration; 0: not made
     # others
+    SCRATCH = 22  # a row
+    EXTRA = 23  # another: what several pairs allow (`walk`)
+    RANGES = 24  # pairs of positions in `Blocks.ids`: allowed from, up to
+    SIDE = 26  # a row: the tokens of `PlainTokens.others` whose tails a place allows
+    PRICES = 25  # triples of hollow configuration, frame set and cost
     POOL = 7  # addresses of chunks of CHUNK rows
     POOL_HASH = 8  # pairs: number of a row + 1, and its hash
     STACK = 9
@@ -67,7 +78,7 @@ class Known(IntEnum):
     SEEN = 13
     COUNT = 14
     CLASS_BYTE = 15
-    MEMO = 16  # triples of state, frame set and the configuration they close to (`expand`)
+    MEMO = 16  # triples of state, frame set and the configuration they close to (`leave`)
 
 
 class Tally(IntEnum):
@@ -78,6 +89,10 @@ class Tally(IntEnum):
     WORDS = 2
     BULK = 3  # 1 if rows may be made of the plain tokens
     ROOM = 4  # rows that there is room for
+    # of the row SIDE: the hollow configuration (0: none), the frames, its largest cost
+    SIDE_CONFIG = 5
+    SIDE_FRAMES = 6
+    SIDE_WORST = 7
 
 
 _BY_CONFIGURATION = (
@@ -88,13 +103,21 @@ _BY_CONFIGURATION = (
     (Known.DEPTH, 1),
     (Known.DEEPEST, 1),
     (Known.DEAREST, 1),
+    (Known.PLACE, 1),
+    (Known.DEPENDS, 1),
+    (Known.FAR, 1),
+    (Known.ENDLESS, 1),
 )
 #: Rows of a chunk are 2 ** CHUNK_BITS.
 CHUNK_BITS = 4
 _CHUNK = 1 << CHUNK_BITS
 _POOL_HASH = int(Known.POOL_HASH)
-#: Entries of MEMO, minus one.
-MEMO_MASK = 1023
+#: Entries of MEMO, minus one. (Frame sets begin at 1, so that zeros match nothing.)
+MEMO_MASK = 4095
+#: How many ranges a walk collects before it writes them.
+MOST_RANGES = 2048
+#: Numbers of an entry of STACK, and entries per level of a walk: a node's rest, and a few pairs.
+STACK_WIDTH, STACK_LEVEL = 6, 6
 
 
 class VocabularyTables(Memory):
@@ -105,7 +128,7 @@ class VocabularyTables(Memory):
     """
 
     def __init__(self, vocab: Vocabulary) -> None:
-        super().__init__(len(Words) + 3 * 9)
+        super().__init__(max(Words) + 1)
         plain = vocab.plain
         for slot, blocks in (
             (Words.WALK, plain.walk),
@@ -136,17 +159,7 @@ class VocabularyTables(Memory):
         self.max_depth = max(b.max_depth for b in (plain.walk, plain.others, plain.tails))
 
     def _put_blocks(self, slot: int, blocks: Blocks) -> None:
-        for offset, array in (
-            (BYTE, blocks.byte),
-            (FIRST, blocks.first),
-            (LAST, blocks.last),
-            (LOW, blocks.low),
-            (OWN, blocks.own),
-            (HIGH, blocks.high),
-            (IDS, blocks.ids),
-            (HEIGHT, blocks.height),
-            (CONTENT, blocks.content),
-        ):
+        for offset, array in ((BYTE, blocks.byte), (NODES, blocks.nodes), (IDS, blocks.ids)):
             self.put(slot + offset, array)
 
     @staticmethod
@@ -165,6 +178,7 @@ class Knowledge(Memory):
         self,
         words: int,
         depth: int,
+        states: int,
         classes: int,
         pool_bytes: int,
         *,
@@ -178,11 +192,22 @@ class Knowledge(Memory):
         self._most_rows = max(2, pool_bytes // (4 * words))
         self._capacity = 0
         self._chunks: list[NDArray[np.uint32]] = []
-        self.put_zeros({Known.STACK: 3 * (depth + 2), Known.CURSORS: 128, Known.SEEN: 3 * classes})
+        self.put_zeros(
+            {
+                Known.STACK: STACK_WIDTH * STACK_LEVEL * (depth + 2),
+                Known.CURSORS: 128,
+                Known.SEEN: 3 * classes,
+                Known.MEMO: 3 * (MEMO_MASK + 1),
+                Known.PRICES: 3 * (MEMO_MASK + 1),
+                Known.RANGES: 2 * MOST_RANGES,
+                Known.HOLLOW: states,
+            }
+        )
+        for slot in (Known.SCRATCH, Known.EXTRA, Known.SIDE):
+            self.put(slot, np.empty(words, np.uint32))
         self.put(Known.PROBES, probes)
         self.put(Known.SPECIALS, np.array(list(specials), np.int32).ravel())
         self.put(Known.CLASS_BYTE, class_byte)
-        self.put(Known.MEMO, np.full(3 * (MEMO_MASK + 1), -1, np.int32))
         count = np.zeros(len(Tally), np.int32)
         count[Tally.WORDS] = words
         count[Tally.BULK] = int(bulk)

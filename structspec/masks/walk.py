@@ -1,8 +1,10 @@
 """Walking a token trie with a configuration (numba kernels).
 
 One look-up of the transition table per node; a refused byte skips its subtree, and so does a
-subtree that is allowed as a whole (`classify`). A walk either adds the allowed tokens to an empty
-row or, where most are allowed, takes the others out of a row that holds all plain tokens.
+subtree that is allowed as a whole (`classify`). Inside a rule that is the table of the network's
+states, whatever the frames (`places`). A walk collects what is allowed as ranges of tokens in the
+order of the trie, and adds them to the row or, where most are allowed, takes the others out of a
+row that holds all plain tokens.
 
 Sibling: `fill`, which chooses the walks of a row.
 """
@@ -12,132 +14,331 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from structspec.automata.memory import Count, Slot, i32, u8, u32
+from structspec.automata.linking import address
+from structspec.automata.memory import (
+    Count,
+    Slot,
+    at_i32,
+    at_i64,
+    at_u8,
+    base,
+    i32,
+    inner,
+    u32,
+    wide,
+)
 from structspec.automata.pushdown import DEAD, UNKNOWN
-from structspec.masks.classify import chain, classify
+from structspec.masks.classify import chain, classify, enter
 from structspec.masks.expand import expand
+from structspec.masks.places import (
+    EXIT,
+    FINAL,
+    SPLIT,
+    behind_at,
+    cost_of,
+    floor_of,
+    hollow_at,
+    leave_at,
+    pair_of,
+)
 from structspec.masks.tables import (
     BYTE,
-    CONTENT,
-    FIRST,
-    HEIGHT,
-    HIGH,
     IDS,
-    LAST,
-    LOW,
-    OWN,
+    MOST_RANGES,
+    NODES,
+    STACK_WIDTH,
     Known,
+    Tally,
+    Words,
 )
-from structspec.vocab.blocks import MID
+from structspec.vocab.blocks import CONTENT, FIRST, HEIGHT, HIGH, LAST, LOW, MID, OWN, RECORD
 
 _CLASS_OF, _NEXT, _COUNT = int(Slot.CLASS_OF), int(Slot.NEXT), int(Slot.COUNT)
 _CONFIG_COST, _CLASSES = int(Slot.CONFIG_COST), int(Count.CLASSES)
 _STACK, _CONTENT, _TARGET = int(Known.STACK), int(Known.CONTENT), int(Known.TARGET)
-_DEAREST = int(Known.DEAREST)
-
-#: Modes: add to the row, node by node; add, whole subtrees at once; take out of the row.
-ADD, ADD_WHOLE, TAKE_OUT = 0, 1, 2
+_DEPTH, _DEPENDS = int(Known.DEPTH), int(Known.DEPENDS)
+_DEAREST, _ENDLESS, _RANGES = int(Known.DEAREST), int(Known.ENDLESS), int(Known.RANGES)
+_SCRATCH, _EXTRA, _UPTO = int(Known.SCRATCH), int(Known.EXTRA), int(Words.UPTO)
+_SIDE, _EDGE_START = int(Known.SIDE), int(Slot.EDGE_START)
+_WALK, _TALLY, _BULK = int(Words.WALK), int(Known.COUNT), int(Tally.BULK)
+_CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
 
 
 @njit(cache=True)
-def walk(header, known, words, trie, config, limit, mode, row):  # type: ignore[no-untyped-def]
-    """Visit the tokens of a `Blocks` (its first slot in `words`) that `config` allows.
+def walk(header, known, words, trie, config, frames, limit, row, more, still):  # type: ignore[no-untyped-def]
+    """Add to a row the tokens of a `Blocks` (its first slot in `words`) that a place allows.
 
-    Allowed: the token leads to a configuration of cost ≤ `limit`. Returns the largest such cost
-    (or a bound above it), or a negative code; the row is then unusable.
+    config, frames: see `places`. Allowed: the token leads to a configuration of cost ≤ `limit`.
+    more: whether the row may hold tokens of this trie already. still: a hollow configuration where
+    plain text changes nothing and whose tails with `frames` are in SIDE, or 0. Returns the largest
+    such cost (or a bound above it), or a negative code; the row is then unusable.
     """
-    byte, first, last = u8(words, trie + BYTE), i32(words, trie + FIRST), i32(words, trie + LAST)
-    low, own, high = i32(words, trie + LOW), i32(words, trie + OWN), i32(words, trie + HIGH)
-    ids = i32(words, trie + IDS)
-    stack, classes, costs = i32(known, _STACK), i32(header, _CLASS_OF), i32(header, _CONFIG_COST)
-    below, allowed = u32(words, trie + CONTENT), u32(known, _CONTENT)
-    targets = i32(known, _TARGET)
-    n_classes = i32(header, _COUNT)[_CLASSES]
-    table = i32(header, _NEXT)
-    worst = 0
-    top = 0
-    at, end, base = first[0], last[0], config * n_classes
+    byte, nodes, ids = base(words, trie + BYTE), base(words, trie + NODES), i32(words, trie + IDS)
+    classes, costs = base(header, _CLASS_OF), base(header, _CONFIG_COST)
+    allowed, targets = base(known, _CONTENT), base(known, _TARGET)
+    depends = base(known, _DEPENDS)
+    start, items = i32(header, _CONFIG_START), i32(header, _CONFIG_ITEMS)
+    edges = i32(header, _EDGE_START)
+    stack, ranges = i32(known, _STACK), i32(known, _RANGES)
+    n_classes = wide(i32(header, _COUNT)[_CLASSES])
+    table = base(header, _NEXT)
+    whole = trie == _WALK and i32(known, _TALLY)[_BULK] == 1
+    mode, n, begun = wide(UNDECIDED), wide(0), wide(0)
+    into = row
+    extra = u32(known, _EXTRA) if whole else row
+    extras, side, kept = not whole, u32(known, _SIDE), frames
+    worst, top = wide(0), wide(0)
+    same, under, far, dearest = wide(-1), wide(-1), wide(0), wide(0)  # a place that covers
+    at, end = at_i32(nodes, wide(FIRST)), at_i32(nodes, wide(LAST))
+    floor = floor_of(header, frames)
+    apart = wide(0)  # 1 while several places share a subtree: their tokens are added to `extra`
+    rough = wide(0)  # 1 behind text that is not plain ASCII
     while True:
         if at == end:
             if top == 0:
-                return worst
-            top -= 3
-            at, end, base = stack[top], stack[top + 1], stack[top + 2]
+                break
+            top -= STACK_WIDTH
+            at, end, config = wide(stack[top]), wide(stack[top + 1]), wide(stack[top + 2])
+            frames, floor = wide(stack[top + 3]), wide(stack[top + 4])
+            apart, rough = wide(stack[top + 5]) & 1, wide(stack[top + 5]) >> 1
             continue
+        if n + 2 > MOST_RANGES:
+            seen = wide(ranges[2 * n - 1])
+            mode, into = _write(known, words, trie, row, more, ranges, n, begun, seen, mode, into)
+            begun = wide(ranges[2 * n - 1])
+            n = wide(0)
         node = at
         at += 1
-        if mode != ADD and byte[node] >= 0xC0:  # whole characters, without going through them
-            config = base // n_classes
-            if _maybe(below, allowed, targets, config, node, 1):
-                dearest = covers(
-                    header, known, words, trie, np.int64(config), np.int64(node), limit
-                )
-                if dearest >= 0:
-                    worst = max(worst, dearest)
-                    if mode == ADD_WHOLE:
-                        for k in range(low[node], high[node]):
-                            row[ids[k] >> 5] |= np.uint32(1) << np.uint32(ids[k] & 31)
-                    continue
-                if dearest != NOT_COVERED:
-                    return dearest
-        following = table[base + classes[byte[node]]]
-        if following <= DEAD:
-            if following == UNKNOWN:
-                code = expand(header, known, np.int64(base // n_classes))
-                if code < 0:
-                    return code
-                following = table[base + classes[byte[node]]]
-            if following == DEAD:
-                if mode == TAKE_OUT:
-                    for k in range(low[node], high[node]):
-                        row[ids[k] >> 5] &= ~(np.uint32(1) << np.uint32(ids[k] & 31))
+        letter = at_u8(byte, node)
+        if whole and letter >= 0xC0 and _maybe(nodes, allowed, targets, config, node, wide(1)):
+            # whole characters, without going through them
+            covered = covers(header, known, words, trie, config, frames, floor, node, limit)
+            if covered >= 0:
+                worst = max(worst, covered)
+                begin = at_i32(nodes, RECORD * node + LOW)
+                if apart:
+                    _add(extra, ids, begin, at_i32(nodes, RECORD * node + HIGH))
+                else:
+                    n = _allow(ranges, n, begin, at_i32(nodes, RECORD * node + HIGH))
                 continue
-        if own[node]:
-            cost = costs[following]
-            if cost <= limit:
-                worst = max(worst, cost)
-                if mode != TAKE_OUT:
-                    for k in range(low[node], low[node] + own[node]):
-                        row[ids[k] >> 5] |= np.uint32(1) << np.uint32(ids[k] & 31)
-            elif mode == TAKE_OUT:
-                for k in range(low[node], low[node] + own[node]):
-                    row[ids[k] >> 5] &= ~(np.uint32(1) << np.uint32(ids[k] & 31))
-        if first[node] == last[node]:
+            if covered != NOT_COVERED:
+                return covered
+        cell = config * n_classes + at_i32(classes, letter)
+        following = at_i32(table, cell)
+        if following == UNKNOWN:
+            code = expand(header, known, config)
+            if code < 0:
+                return code
+            following = at_i32(table, cell)
+        if following == DEAD:
             continue
-        if mode != ADD and _maybe(below, allowed, targets, following, node, 0):
-            dearest = covers(header, known, words, trie, np.int64(following), np.int64(node), limit)
-            if dearest >= 0:
-                worst = max(worst, dearest)
-                if mode == ADD_WHOLE:
-                    for k in range(low[node] + own[node], high[node]):
-                        row[ids[k] >> 5] |= np.uint32(1) << np.uint32(ids[k] & 31)
+        # the next place, and what a token that ends there costs
+        further, beyond, split, cost = frames, floor, False, wide(0)
+        stays = wide(0)  # the hollow configuration where a rule that may end goes on
+        children, behind = (
+            at_i32(nodes, RECORD * node + FIRST),
+            at_i32(nodes, RECORD * node + LAST),
+        )
+        if frames and following < EXIT:
+            cost = at_i32(costs, following) + floor
+            if at_i32(depends, following):
+                cost = cost_of(header, known, following, frames, floor)
+                if cost < 0:
+                    continue
+        else:
+            cost = wide(MANY)
+            if following >= FINAL:
+                following -= FINAL
+                if edges[following + 1] > edges[following]:
+                    stays = hollow_at(address(header), address(known), following)
+                    cost = cost_of(header, known, stays, frames, floor)
+                    if cost < 0:
+                        stays, cost = wide(0), wide(MANY)
+                following = behind_at(address(header), address(known), frames)
+            elif following >= EXIT:
+                following = leave_at(address(header), address(known), following - EXIT, frames)
+            if following < 0:
+                return following
+            if following == DEAD and stays == 0:
                 continue
-            if dearest != NOT_COVERED:
-                return dearest
-        stack[top], stack[top + 1], stack[top + 2] = at, end, base
-        top += 3
-        at, end, base = first[node], last[node], following * n_classes
+            if following == DEAD:
+                following = stays
+            else:
+                cost = min(cost, at_i32(costs, following))
+                further, beyond = wide(0), wide(0)
+                if children != behind:
+                    place = enter(header, known, following)
+                    if place < 0:
+                        return place
+                    split = place == SPLIT or stays != 0
+                    if place > SPLIT:
+                        further = wide(items[start[following] + 1])
+                        beyond = floor_of(header, further)
+                        following = place - 1
+        begin, mine = at_i32(nodes, RECORD * node + LOW), at_i32(nodes, RECORD * node + OWN)
+        if mine and cost <= limit:
+            worst = max(worst, cost)
+            if apart:
+                _add(extra, ids, begin, begin + mine)
+            else:
+                n = _allow(ranges, n, begin, begin + mine)
+        if children == behind:
+            continue
+        ragged = rough
+        if letter < 0x20 or letter >= 0x80 or letter == 0x22 or letter == 0x5C:
+            ragged = wide(1)
+        elif following == still and further == kept and not (split or rough):
+            _add_some(row, ids, begin + mine, at_i32(nodes, RECORD * node + HIGH), side)
+            continue
+        if whole and not split and _maybe(nodes, allowed, targets, following, node, wide(0)):
+            tall = at_i32(nodes, RECORD * node + HEIGHT)
+            if following == same and further == under and tall <= far:
+                covered = dearest
+            else:
+                covered = covers(
+                    header, known, words, trie, following, further, beyond, node, limit
+                )
+                if covered >= 0:  # most subtrees are covered by the same place
+                    same, under, dearest = following, further, covered
+                    far = wide(i32(known, _DEPTH)[following])
+            if covered >= 0:
+                worst = max(worst, covered)
+                if apart:
+                    _add(extra, ids, begin + mine, at_i32(nodes, RECORD * node + HIGH))
+                else:
+                    n = _allow(ranges, n, begin + mine, at_i32(nodes, RECORD * node + HIGH))
+                continue
+            if covered != NOT_COVERED:
+                return covered
+        top = _push(stack, top, at, end, config, frames, floor, apart + 2 * rough)
+        at, end, rough = children, behind, ragged
+        if not split:
+            config, frames, floor = following, further, beyond
+            continue
+        apart = wide(1)
+        if not extras:
+            extras = True
+            for w in range(len(row)):
+                extra[w] = 0
+        if stays:
+            top = _push(stack, top, at, end, stays, frames, floor, apart + 2 * rough)
+        if place != SPLIT:
+            config, frames, floor = following, further, beyond
+            continue
+        pairs = (start[following + 1] - start[following]) >> 1
+        for i in range(pairs):
+            state, frames = pair_of(header, following, i)
+            config = hollow_at(address(header), address(known), state)
+            floor = floor_of(header, frames)
+            if i < pairs - 1:
+                top = _push(stack, top, at, end, config, frames, floor, apart + 2 * rough)
+    seen = at_i32(nodes, wide(HIGH))
+    mode, into = _write(known, words, trie, row, more, ranges, n, begun, seen, mode, into)
+    if mode == TAKE_OUT:
+        _take_out(into, ids, wide(ranges[2 * n - 1]) if n else begun, seen)
+        if more:
+            for w in range(len(row)):
+                row[w] |= into[w]
+    if whole and extras:
+        for w in range(len(row)):
+            row[w] |= extra[w]
+    return worst
+
+
+@inner
+def _push(stack, top, at, end, config, frames, floor, apart):  # type: ignore[no-untyped-def]
+    stack[top], stack[top + 1], stack[top + 2] = at, end, config
+    stack[top + 3], stack[top + 4], stack[top + 5] = frames, floor, apart
+    return top + STACK_WIDTH
+
+
+# -- what is allowed, as ranges of positions in the list of tokens in the order of the trie ------
+
+#: Above every cost.
+MANY = 1 << 30
+#: Whether the ranges are added to the row, or what lies between them is taken out of a full one.
+UNDECIDED, ADD, TAKE_OUT = 0, 1, 2
+
+
+@inner
+def _allow(ranges, n, low, high):  # type: ignore[no-untyped-def]
+    """Append a range, which never begins before the last one ends. Returns how many there are."""
+    if n and ranges[2 * n - 1] == low:
+        ranges[2 * n - 1] = high
+        return n
+    ranges[2 * n], ranges[2 * n + 1] = low, high
+    return n + 1
 
 
 @njit(cache=True)
-def _maybe(below, allowed, targets, config, node, inside):  # type: ignore[no-untyped-def]
+def _write(known, words, trie, row, more, ranges, n, begun, seen, mode, into):  # type: ignore[no-untyped-def]
+    """Write ranges, of positions from `begun` up to `seen`. Returns the mode and the row in use."""
+    if n == 0:
+        return mode, into
+    ids = i32(words, trie + IDS)
+    if mode == UNDECIDED:
+        mode = wide(ADD)
+        size = wide(0)
+        for i in range(n):
+            size += ranges[2 * i + 1] - ranges[2 * i]
+        if trie == _WALK and i32(known, _TALLY)[_BULK] and 2 * size > seen:
+            mode = wide(TAKE_OUT)
+            if more:
+                into = u32(known, _SCRATCH)
+            upto = u32(words, _UPTO)
+            at = len(upto) - len(row)
+            for w in range(len(row)):
+                into[w] = upto[at + w]
+    for i in range(n):
+        if mode == ADD:
+            _add(into, ids, ranges[2 * i], ranges[2 * i + 1])
+        else:
+            _take_out(into, ids, begun, ranges[2 * i])
+            begun = wide(ranges[2 * i + 1])
+    return mode, into
+
+
+@inner
+def _add(row, ids, low, high):  # type: ignore[no-untyped-def]
+    for k in range(low, high):
+        token = np.uint64(ids[k])  # unsigned: no look at negative indices
+        row[token >> np.uint64(5)] |= np.uint32(1) << np.uint32(token & np.uint64(31))
+
+
+@inner
+def _add_some(row, ids, low, high, side):  # type: ignore[no-untyped-def]
+    """Add those that another row holds."""
+    for k in range(low, high):
+        token = np.uint64(ids[k])
+        bit = np.uint32(1) << np.uint32(token & np.uint64(31))
+        row[token >> np.uint64(5)] |= side[token >> np.uint64(5)] & bit
+
+
+@inner
+def _take_out(row, ids, low, high):  # type: ignore[no-untyped-def]
+    for k in range(low, high):
+        token = np.uint64(ids[k])
+        row[token >> np.uint64(5)] &= ~(np.uint32(1) << np.uint32(token & np.uint64(31)))
+
+
+@inner
+def _maybe(nodes, allowed, targets, config, node, inside):  # type: ignore[no-untyped-def]
     """Whether the characters below a node fit, as far as is known of the configuration.
 
     inside: 1 if the node may be the first byte of a character that begins in `config`.
     """
-    if targets[config] == DEAD:
+    target = at_i32(targets, config)
+    if target == DEAD:
         return False
-    if targets[config] == UNKNOWN:
-        return inside == 1 or (below[4 * node] >> np.uint32(MID)) & 1 == 0
-    first = below[4 * node] & ~allowed[4 * config]
+    # Two words of 64 bits each.
+    below = nodes + 4 * (RECORD * node + CONTENT)
+    first = at_i64(below, wide(0))
+    if target == UNKNOWN:
+        return inside == 1 or (first >> MID) & 1 == 0
+    first &= ~at_i64(allowed, 2 * config)
     if inside:
-        first &= ~(np.uint32(1) << np.uint32(MID))
-    return not (
-        first
-        or below[4 * node + 1] & ~allowed[4 * config + 1]
-        or below[4 * node + 2] & ~allowed[4 * config + 2]
-        or below[4 * node + 3] & ~allowed[4 * config + 3]
-    )
+        first &= ~(1 << MID)
+    return first == 0 and at_i64(below, wide(1)) & ~at_i64(allowed, 2 * config + 1) == 0
 
 
 #: `covers`: the subtree must be walked.
@@ -145,7 +346,7 @@ NOT_COVERED = -1000
 
 
 @njit(cache=True)
-def covers(header, known, words, trie, config, node, limit):  # type: ignore[no-untyped-def]
+def covers(header, known, words, trie, config, frames, floor, node, limit):  # type: ignore[no-untyped-def]
     """Whether all tokens below a node are allowed: the largest cost they lead to.
 
     `NOT_COVERED` if that is not certain, or another negative code.
@@ -153,48 +354,21 @@ def covers(header, known, words, trie, config, node, limit):  # type: ignore[no-
     target = classify(header, known, config)
     if target < 0:
         return target
-    below, allowed = u32(words, trie + CONTENT), u32(known, _CONTENT)
+    nodes, allowed = base(words, trie + NODES), base(known, _CONTENT)
     # The caller has looked at MID.
-    if not _maybe(below, allowed, i32(known, _TARGET), config, node, 1):
-        return NOT_COVERED
-    need = np.int64(i32(words, trie + HEIGHT)[node])
+    if not _maybe(nodes, allowed, base(known, _TARGET), config, node, wide(1)):
+        return wide(NOT_COVERED)
+    need = at_i32(nodes, RECORD * node + HEIGHT)
     length = chain(header, known, config, need)
     if length < 0:
         return length
-    dearest = i32(known, _DEAREST)[config]
-    if length < need or dearest > limit:
-        return NOT_COVERED
-    return dearest
-
-
-@njit(cache=True)
-def mostly_alive(header, known, words, trie, config):  # type: ignore[no-untyped-def]
-    """Whether most of a trie's tokens begin with two bytes that may follow (1, 0 or a code)."""
-    first, last, low = i32(words, trie + FIRST), i32(words, trie + LAST), i32(words, trie + LOW)
-    byte, high = u8(words, trie + BYTE), i32(words, trie + HIGH)
-    classes, table = i32(header, _CLASS_OF), i32(header, _NEXT)
-    n_classes = i32(header, _COUNT)[_CLASSES]
-    most = (high[0] - low[0]) // 2
-    alive = 0
-    for node in range(first[0], last[0]):
-        following = table[config * n_classes + classes[byte[node]]]
-        if following == UNKNOWN:
-            code = expand(header, known, config)
-            if code < 0:
-                return code
-            following = table[config * n_classes + classes[byte[node]]]
-        if following == DEAD:
-            continue
-        if 16 * (high[node] - low[node]) < most:  # too few to be worth a closer look
-            alive += high[node] - low[node]
-            continue
-        for child in range(first[node], last[node]):
-            after = table[following * n_classes + classes[byte[child]]]
-            if after == UNKNOWN:
-                code = expand(header, known, np.int64(following))
-                if code < 0:
-                    return code
-                after = table[following * n_classes + classes[byte[child]]]
-            if after != DEAD:
-                alive += high[child] - low[child]
-    return 1 if alive > most else 0
+    if length < need:
+        return wide(NOT_COVERED)
+    dearest = i32(known, _DEAREST)[config] + floor
+    endless = wide(i32(known, _ENDLESS)[config])
+    if endless:
+        cost = cost_of(header, known, endless, frames, floor)
+        if cost < 0:
+            return wide(NOT_COVERED)
+        dearest = max(dearest, cost)
+    return dearest if dearest <= limit else wide(NOT_COVERED)

@@ -11,7 +11,7 @@ Invariants
   occur below n and for characters beyond ASCII the bit of their first byte, `LEAD_BIT`. A node
   inside of a character also has the bits `MID` and that of its character.
 
-Cost: one linear pass over a `Trie` (numba), 38 bytes a node with summaries.
+Cost: one linear pass over a `Trie` (numba), 41 bytes a node.
 Sibling: `trie.Trie`, the depth-first form it is made from, smaller and easier to search.
 
 Example::
@@ -34,6 +34,11 @@ from numba import njit
 from structspec.vocab.trie import Trie
 
 __all__ = ["LEAD_GROUPS", "MID", "Blocks", "lead_bits"]
+
+#: Fields of a node; CONTENT takes four.
+FIRST, LAST, LOW, OWN, HIGH, HEIGHT, CONTENT = range(7)
+#: Fields per node.
+RECORD: Final = 10
 
 LEAD_GROUPS: Final = (
     (0xC2, 0xC2), (0xC3, 0xC3), (0xC4, 0xDF), (0xE0, 0xE0), (0xE1, 0xE1), (0xE2, 0xE2),
@@ -61,24 +66,54 @@ def lead_bits() -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """See the module. Shapes: N nodes; `byte` uint8[N], `content` uint32[4N] (or [0]), others
-    int32[N] (`height` [0] without summaries); `ids` int32[tokens]. All arrays are read-only."""
+    """See the module. Shapes: N nodes; `byte` uint8[N], `nodes` int32[N, RECORD], a node's fields
+    side by side since a walk that looks at one wants the others; `ids` int32[tokens]. Without
+    summaries their fields are 0. All arrays are read-only."""
 
     byte: npt.NDArray[np.uint8]
-    first: npt.NDArray[np.int32]
-    last: npt.NDArray[np.int32]
-    low: npt.NDArray[np.int32]
-    own: npt.NDArray[np.int32]
-    high: npt.NDArray[np.int32]
+    nodes: npt.NDArray[np.int32]
     ids: npt.NDArray[np.int32]
-    height: npt.NDArray[np.int32]
-    content: npt.NDArray[np.uint32]
     max_depth: int
 
     @property
     def size(self) -> int:
         """The number of nodes, the root included."""
         return len(self.byte)
+
+    @property
+    def first(self) -> npt.NDArray[np.int32]:
+        """int32[N], a view."""
+        return self.nodes[:, FIRST]
+
+    @property
+    def last(self) -> npt.NDArray[np.int32]:
+        """int32[N], a view."""
+        return self.nodes[:, LAST]
+
+    @property
+    def low(self) -> npt.NDArray[np.int32]:
+        """int32[N], a view."""
+        return self.nodes[:, LOW]
+
+    @property
+    def own(self) -> npt.NDArray[np.int32]:
+        """int32[N], a view."""
+        return self.nodes[:, OWN]
+
+    @property
+    def high(self) -> npt.NDArray[np.int32]:
+        """int32[N], a view."""
+        return self.nodes[:, HIGH]
+
+    @property
+    def height(self) -> npt.NDArray[np.int32]:
+        """int32[N], a view."""
+        return self.nodes[:, HEIGHT]
+
+    @property
+    def content(self) -> npt.NDArray[np.uint32]:
+        """uint32[4N], a copy."""
+        return np.ascontiguousarray(self.nodes[:, CONTENT:]).view(np.uint32).ravel()
 
     @classmethod
     def build(cls, trie: Trie, *, summaries: bool = False) -> Blocks:
@@ -90,12 +125,15 @@ class Blocks:
             int(summaries),
             lead_bits(),
         )
-        byte, first, last, low, own, high, height, content = arrays
-        for array in arrays:
-            array.flags.writeable = False
-        return cls(
-            byte, first, last, low, own, high, trie.token_ids, height, content, trie.max_depth
-        )
+        byte, *fields, content = arrays
+        nodes = np.zeros((len(byte), RECORD), np.int32)
+        for place, field in zip((FIRST, LAST, LOW, OWN, HIGH, HEIGHT), fields, strict=True):
+            if len(field):
+                nodes[:, place] = field
+        if summaries:
+            nodes[:, CONTENT:] = content.view(np.int32).reshape(-1, 4)
+        byte.flags.writeable = nodes.flags.writeable = False
+        return cls(byte, nodes, trie.token_ids, trie.max_depth)
 
 
 @njit(cache=True)

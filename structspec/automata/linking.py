@@ -7,8 +7,8 @@ header travels as its address (`address`), and becomes an array again with `head
 
 `load` must run before any caller does; it compiles what is not cached on disk.
 
-Example: `expand` is defined with `@linked("structspec_expand", 3)` and called as
-`expand(address(header), address(known), config)`.
+Example: `expand_at` is defined with `@linked("structspec_expand", 3)` and called as
+`expand_at(address(header), address(known), config)`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ def linked(symbol: str, arguments: int) -> Callable[[Callable[..., Any]], Any]:
 
 
 def load() -> int:
-    """Register all linked kernels, in the order of their definition; returns how many were new."""
+    """Register the linked kernels of all imported modules, in the order of their definition.
+
+    Returns how many were new.
+    """
     if not _waiting:
         return 0
     with _lock:

@@ -1,0 +1,196 @@
+"""Walks over states of the network allow what the automaton takes, byte by byte."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import structspec
+from structspec.automata.automaton import DEAD, Automaton
+from structspec.masks.constraint import Constraint
+from structspec.vocab import Vocabulary
+
+PIECES = [
+    *'{}[]:," \n0123456789-.eE+\\/_tfnxyzaéß中🙂',
+    *(
+        "true",
+        "false",
+        "null",
+        '":',
+        '": ',
+        '",',
+        '", "',
+        '"}',
+        '"]',
+        '"},',
+        "},",
+        "],",
+        "[{",
+        '{"',
+    ),
+    *("[[", "]]", '["', ": ", ", ", "  ", "    ", "\n  ", "\n\n", "0.", "1e", "12", "100", '\\"'),
+    *("name", "na", "me", "alpha", "alp", "beta", "be", "gamma", "kind", "value", "item", "items"),
+    *(
+        "abc",
+        "ab",
+        "cd",
+        "GET",
+        "/api",
+        "user",
+        "2024",
+        "-01",
+        "T00",
+        "é中",
+        "中文",
+        "\\u00",
+        "\\n",
+    ),
+]
+
+
+def vocabulary(seed: int, size: int) -> Vocabulary:
+    """All bytes, and texts of one to four pieces; large enough for whole subtrees at once."""
+    rng = random.Random(seed)
+    tokens: list[bytes | None] = [bytes((b,)) for b in range(256)]
+    while len(tokens) < size:
+        data = "".join(rng.choice(PIECES) for _ in range(rng.choice((1, 2, 2, 3, 4)))).encode()
+        tokens.append(data[rng.randint(0, 1) :] or data if rng.random() < 0.1 else data)
+    return Vocabulary([*tokens, None], [len(tokens)])
+
+
+LARGE, SMALL = vocabulary(1, 1500), vocabulary(2, 400)
+WORDS = ("name", "alpha", "alp", "beta", "kind", "value", "item", "items", "é")
+
+SCALARS: list[Any] = [
+    {"type": "integer"},
+    {"type": "integer", "minimum": 3, "maximum": 120},
+    {"type": "number"},
+    {"type": "string"},
+    {"type": "string", "maxLength": 4},
+    {"type": "string", "minLength": 2, "maxLength": 70},
+    {"type": "string", "pattern": "^[a-z]+$"},
+    {"type": "string", "pattern": "a.*é"},
+    {"type": "string", "pattern": "^[A-Za-z/]{3,40}$"},
+    {"type": "string", "format": "date"},
+    {"type": ["string", "null", "boolean"]},
+    {"enum": ["alpha", "alp", 12, None, True, {"a": 1}]},
+    {"const": "name"},
+    {},
+]
+
+
+def objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    keys = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5, unique=True)
+    return st.tuples(keys, st.lists(inner, min_size=5, max_size=5), st.integers(0, 15)).map(
+        lambda drawn: {
+            "type": "object",
+            "properties": dict(zip(drawn[0], drawn[1], strict=False)),
+            "required": drawn[0][: drawn[2] % 3],
+            **({"additionalProperties": False} if drawn[2] & 4 else {}),
+            **({"maxProperties": 3} if drawn[2] & 8 and drawn[2] % 3 < 3 else {}),
+        }
+    )
+
+
+def arrays(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.tuples(inner, st.integers(0, 2), st.integers(2, 4)).map(
+        lambda drawn: {
+            "type": "array",
+            "items": drawn[0],
+            "minItems": drawn[1],
+            **({"maxItems": drawn[2]} if drawn[2] < 4 else {}),
+        }
+    )
+
+
+def unions(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, min_size=2, max_size=6).map(lambda branches: {"anyOf": branches})
+
+
+SCHEMAS = st.recursive(
+    st.sampled_from(SCALARS),
+    lambda inner: st.one_of(objects(inner), arrays(inner), unions(inner)),
+    max_leaves=6,
+)
+
+
+def check(constraint: Constraint, seed: int, steps: int) -> None:
+    """Masks along random texts hold a token iff the automaton alone takes its bytes."""
+    tokens = constraint.vocab.tokens
+    apart = Automaton(constraint._network, constraint._costs)
+    rng = random.Random(seed)
+    state, reference = constraint.start, apart.start
+    for _ in range(steps):
+        bits = np.unpackbits(constraint.mask(state).view(np.uint8), bitorder="little")
+        after = [apart.advance(reference, t) if t else DEAD for t in tokens]
+        wrong = [
+            t for t, a in zip(range(len(tokens)), after, strict=True) if bits[t] != (a != DEAD)
+        ]
+        wrong = [t for t in wrong if t not in constraint.vocab.eos_ids]
+        assert not wrong, [tokens[t] for t in wrong[:5]]
+        cost = apart.cost(reference)
+        assert constraint.distance(state) == cost
+        for left in (cost, cost + 2):
+            row = constraint.mask(state, left + 1)
+            limited = np.unpackbits(row.view(np.uint8), bitorder="little")
+            for t, a in enumerate(after):
+                if t not in constraint.vocab.eos_ids:
+                    assert limited[t] == (a != DEAD and apart.cost(a) <= left), (tokens[t], left)
+        allowed = [t for t, a in enumerate(after) if a != DEAD]
+        if not allowed:
+            break
+        # long tokens and ends of texts, not always one more blank
+        chosen = max(rng.sample(allowed, min(4, len(allowed))), key=lambda t: len(tokens[t] or b""))
+        state, reference = constraint.advance(state, chosen), after[chosen]
+
+
+def bound(schema: Any, vocab: Vocabulary) -> Constraint | None:
+    try:
+        return structspec.compile(json.dumps(schema)).bind(vocab)
+    except structspec.StructspecError:  # nothing satisfies it
+        return None
+
+
+@pytest.mark.parametrize("vocab", [LARGE, SMALL], ids=["large", "small"])
+@given(schema=SCHEMAS, seed=st.integers(0, 1 << 20))
+@settings(max_examples=25, deadline=None)
+def test_masks_of_random_schemas_match_the_automaton(
+    vocab: Vocabulary, schema: Any, seed: int
+) -> None:
+    constraint = bound(schema, vocab)
+    if constraint is not None:
+        check(constraint, seed, 10)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["[ -~]*", "a(b|cd)*[0-9]{2,5}", "(true|false|null)(,(true|false))*", "[0-9]+(\\.[0-9]+)?"],
+)
+def test_masks_of_rules_that_may_end_match_the_automaton(pattern: str) -> None:
+    for vocab in (LARGE, SMALL):
+        check(structspec.compile(pattern, syntax="regex").bind(vocab), 3, 12)
+
+
+def test_a_number_of_no_public_state_is_stale() -> None:
+    """Hollow configurations are no states, even if a number names one."""
+    constraint = bound({"type": "string"}, LARGE)
+    assert constraint is not None
+    constraint.mask(constraint.start)
+    real = {constraint.start & 0xFFFFFFFF}
+    refused = 0
+    for number in range(2, constraint.cache.automaton.n_configurations + 2):
+        if number in real:
+            continue
+        try:
+            constraint.mask(number)
+        except structspec.StaleState:
+            refused += 1
+            with pytest.raises(structspec.StaleState):
+                constraint.advance(number, 34)
+    assert refused
