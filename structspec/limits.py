@@ -33,7 +33,7 @@ class Limits:
 class Countdown:
     """Whether a thread has used so many seconds of processor time, cheap to ask often.
 
-    Asking the system for a thread's time takes up to 0.1 ms in virtual machines. A thread cannot
+    Asking the system for a thread's time is dear, above all in virtual machines. A thread cannot
     have used more time than has passed, so the system is asked only once an eighth of the time has
     passed, and what was used before that is not counted: the end comes never too early, and at most
     an eighth too late.

@@ -4,8 +4,8 @@
 the same ends: what Hopcroft's refinement would find, in one pass. States come out numbered breadth
 first, and letters that no state tells apart as one class, as `CharDfa` wants them.
 
-Cost: linear in the characters (about 20 ns and 40 bytes each), after sorting. Sibling:
-`chardfa_minimise`, for automata with circles.
+Cost: linear in the characters, in time and memory, after sorting. Sibling: `chardfa_minimise`, for
+automata with circles.
 Source: J. Daciuk, S. Mihov, B. W. Watson and R. E. Watson, "Incremental construction of minimal
 acyclic finite-state automata", 2000 (here: all beginnings first, which compiled code prefers).
 

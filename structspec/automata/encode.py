@@ -185,9 +185,11 @@ class _Encoder:
             here = slice(start, start + len(by_state.target))
             ends[0, here] = np.repeat(np.arange(len(by_state)), np.diff(by_state.cuts))
             ends[1, here] = by_state.target
-        kind, *columns = np.ascontiguousarray(_ints(rows).reshape(-1, 7).T)
+        columns = np.ascontiguousarray(_ints(rows).reshape(-1, 7).T)
+        kind, first, last, low, high, size, longest = columns
         return Program(
-            kind.astype(np.uint8), *columns, _ints(child), ends[0], ends[1],
+            kind.astype(np.uint8), first, last, low, high, size, longest, _ints(child), ends[0],
+            ends[1],
             np.frombuffer(bytes(text), np.uint8).copy(), _ints(self._char_mask),
             _ints(self._char_suffix), _ints(accepting), _ints(self._suffix_mask),
             _ints(self._suffix_next), _mask_words(list(self._masks)), lists, tuple(specials),

@@ -2,7 +2,7 @@
 
 Numba counts references of every array that a kernel passes to another one, with an atomic
 instruction before and after each call. In loops that call small helpers this costs more than the
-helpers do (half the time of `subsets.determinise`). A *view* is the same memory without an owner,
+helpers do. A *view* is the same memory without an owner,
 so there is nothing to count.
 
 INVARIANT: a view does not keep its memory alive. Make views of *arguments* only, whose owner is the

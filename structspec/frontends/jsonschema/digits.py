@@ -73,6 +73,8 @@ _POSITIVE = ir.Choice(
 _MANY_POINTS = 256
 # A chain of states is cut into rules of this many characters, so that nodes stay shallow.
 _CHAIN = 8
+# Units for one automaton that is not known yet, beside those for its states.
+_AUTOMATON = 200
 #: The most states that the digits of one interval may cost.
 MOST_STATES = 20_000
 
@@ -476,6 +478,7 @@ def _automaton_of(reader: _Reader) -> _Automaton | None:
     """The minimal automaton of a reader; None if it has too many states."""
     found = _MADE.get(reader)
     if found is None:
+        spend(_AUTOMATON)
         explored = _explore(reader)
         if explored is None:
             return None
