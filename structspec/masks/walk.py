@@ -87,8 +87,9 @@ def walk(header, known, words, trie, config, frames, limit, row, more, still):  
     into = row
     extra = u32(known, _EXTRA) if whole else row
     extras, side, kept = not whole, u32(known, _SIDE), frames
-    worst, top = wide(0), wide(0)
-    same, under, far, dearest = wide(-1), wide(-1), wide(0), wide(0)  # a place that covers
+    worst, top, letter = wide(0), wide(0), wide(0)
+    # a place that covers, its frames, up to which height, the largest cost inside and its own
+    same, under, far, dearest, price = wide(-1), wide(-1), wide(0), wide(0), wide(0)
     at, end = at_i32(nodes, wide(FIRST)), at_i32(nodes, wide(LAST))
     floor = floor_of(header, frames)
     apart = wide(0)  # 1 while several places share a subtree: their tokens are added to `extra`
@@ -107,9 +108,24 @@ def walk(header, known, words, trie, config, frames, limit, row, more, still):  
             mode, into = _write(known, words, trie, row, more, ranges, n, begun, seen, mode, into)
             begun = wide(ranges[2 * n - 1])
             n = wide(0)
+        here = config * n_classes
+        following = wide(DEAD)
+        while at < end:  # most children are refused
+            letter = at_u8(byte, at)
+            following = at_i32(table, here + at_i32(classes, letter))
+            if following != DEAD:
+                break
+            at += 1
+        if at == end:
+            continue
         node = at
         at += 1
-        letter = at_u8(byte, node)
+        if following == UNKNOWN:
+            code = expand(header, known, config)
+            if code < 0:
+                return code
+            at = node
+            continue
         if whole and letter >= 0xC0 and _maybe(nodes, allowed, targets, config, node, wide(1)):
             # whole characters, without going through them
             covered = covers(header, known, words, trie, config, frames, floor, node, limit)
@@ -123,15 +139,6 @@ def walk(header, known, words, trie, config, frames, limit, row, more, still):  
                 continue
             if covered != NOT_COVERED:
                 return covered
-        cell = config * n_classes + at_i32(classes, letter)
-        following = at_i32(table, cell)
-        if following == UNKNOWN:
-            code = expand(header, known, config)
-            if code < 0:
-                return code
-            following = at_i32(table, cell)
-        if following == DEAD:
-            continue
         # the next place, and what a token that ends there costs
         further, beyond, split, cost = frames, floor, False, wide(0)
         stays = wide(0)  # the hollow configuration where a rule that may end goes on
@@ -141,7 +148,9 @@ def walk(header, known, words, trie, config, frames, limit, row, more, still):  
         )
         if frames and following < EXIT:
             cost = at_i32(costs, following) + floor
-            if at_i32(depends, following):
+            if following == same and frames == under:
+                cost = price
+            elif at_i32(depends, following):
                 cost = cost_of(header, known, following, frames, floor)
                 if cost < 0:
                     continue
@@ -199,7 +208,7 @@ def walk(header, known, words, trie, config, frames, limit, row, more, still):  
                     header, known, words, trie, following, further, beyond, node, limit
                 )
                 if covered >= 0:  # most subtrees are covered by the same place
-                    same, under, dearest = following, further, covered
+                    same, under, dearest, price = following, further, covered, cost
                     far = wide(i32(known, _DEPTH)[following])
             if covered >= 0:
                 worst = max(worst, covered)
@@ -321,7 +330,7 @@ def _take_out(row, ids, low, high):  # type: ignore[no-untyped-def]
         row[token >> np.uint64(5)] &= ~(np.uint32(1) << np.uint32(token & np.uint64(31)))
 
 
-@inner
+@njit(inline="always")
 def _maybe(nodes, allowed, targets, config, node, inside):  # type: ignore[no-untyped-def]
     """Whether the characters below a node fit, as far as is known of the configuration.
 

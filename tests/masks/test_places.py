@@ -150,20 +150,25 @@ def check(constraint: Constraint, seed: int, steps: int) -> None:
         state, reference = constraint.advance(state, chosen), after[chosen]
 
 
-def bound(schema: Any, vocab: Vocabulary) -> Constraint | None:
+def bound(schema: Any, vocab: Vocabulary, **options: Any) -> Constraint | None:
     try:
-        return structspec.compile(json.dumps(schema)).bind(vocab)
+        return structspec.compile(json.dumps(schema), **options).bind(vocab)
     except structspec.StructspecError:  # nothing satisfies it
         return None
 
 
 @pytest.mark.parametrize("vocab", [LARGE, SMALL], ids=["large", "small"])
-@given(schema=SCHEMAS, seed=st.integers(0, 1 << 20))
+@given(
+    schema=SCHEMAS,
+    order=st.sampled_from(("declared", "any")),
+    whitespace=st.sampled_from(("flexible", "compact")),
+    seed=st.integers(0, 1 << 20),
+)
 @settings(max_examples=25, deadline=None)
 def test_masks_of_random_schemas_match_the_automaton(
-    vocab: Vocabulary, schema: Any, seed: int
+    vocab: Vocabulary, schema: Any, order: str, whitespace: str, seed: int
 ) -> None:
-    constraint = bound(schema, vocab)
+    constraint = bound(schema, vocab, key_order=order, whitespace=whitespace)
     if constraint is not None:
         check(constraint, seed, 10)
 
