@@ -3,9 +3,10 @@
     python -m structspec.bench.forwards --threads 1 2 --json docs/results/forwards.json
 
 Speculation pays by the ratio cost(n) / cost(1). Per setting the table shows the whole forward with
-logits of all n rows, the same with the output matrix in torch's plain layout, and the output matrix
-alone in both. With one thread the clock is the thread's own processor time, which other processes
-on the machine disturb less; with more it is the wall.
+logits of all n rows, the same as transformers runs it, and the output matrix alone, by the product
+for few rows and by torch's; a line for the prompt comes first. With one thread the clock is the
+thread's own processor time, which other processes on the machine disturb less; with more it is the
+wall.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,48 +43,38 @@ def measure(
     """One row per number of tokens."""
     import torch
 
+    from structspec.forward.few_rows import product
     from structspec.forward.rows import Call, TargetRows
-    from structspec.packed import PackedLinear
 
+    prompt = list(range(100, 100 + _PROMPT))
     rows = TargetRows(model)
     row = rows.open()
-    rows.forward([Call(row, list(range(100, 100 + _PROMPT)))])
+    rows.forward([Call(row, prompt)])
     layer = model.model.get_output_embeddings()
-    kind = type(layer)
 
-    def forward(count: int) -> None:
-        rows.forward([Call(row, list(range(700, 700 + count)), keep=count)])
-        rows.crop(row, count)
+    def forward(ids: list[int], lean: bool) -> None:
+        rows.lean = lean
+        rows.forward([Call(row, ids, keep=min(len(ids), max(counts)))])
+        rows.crop(row, len(ids))
 
-    def plainly(run: Callable[[], object]) -> Callable[[], None]:
-        def inner() -> None:
-            layer.__class__ = torch.nn.Linear
-            try:
-                run()
-            finally:
-                layer.__class__ = kind
-
-        return inner
+    def head(states: torch.Tensor, few: bool) -> None:
+        with torch.inference_mode():
+            product(layer, states) if few else torch.nn.functional.linear(states, layer.weight)
 
     found = []
-    for count in counts:
-        states = torch.randn(count, layer.in_features, dtype=layer.weight.dtype)
-
-        def head(states: torch.Tensor = states) -> None:
-            with torch.inference_mode():
-                layer(states)
-
-        def whole(count: int = count) -> None:
-            forward(count)
-
-        result = {
-            "tokens": float(count),
-            "forward_ms": _cost(whole, clock, repeats),
-            "head_ms": _cost(head, clock, repeats),
-        }
-        if kind is PackedLinear:
-            result["forward_plain_head_ms"] = _cost(plainly(whole), clock, repeats)
-            result["head_plain_ms"] = _cost(plainly(head), clock, repeats)
+    for count in (_PROMPT, *counts):
+        ids = prompt if count == _PROMPT else list(range(700, 700 + count))
+        states = torch.randn(min(count, max(counts)), layer.in_features, dtype=layer.weight.dtype)
+        result = {"tokens": float(count)}
+        # in turn, so that a machine that gets slower meets both
+        for name, run in (
+            ("forward_ms", partial(forward, ids, True)),
+            ("transformers_ms", partial(forward, ids, False)),
+            ("head_ms", partial(head, states, True)),
+            ("torch_head_ms", partial(head, states, False)),
+        ):
+            few = 3 if count == _PROMPT else repeats
+            result[name] = _cost(run, clock, few)
         found.append(result)
     return found
 
@@ -109,7 +101,10 @@ def main(arguments: list[str] | None = None) -> int:
         "machine": describe_machine(),
         "settings": [],
     }
-    columns = ("tokens", "forward_ms", "ratio", "forward_plain_head_ms", "head_ms", "head_plain_ms")
+    columns = (
+        *("tokens", "forward_ms", "ratio"),
+        *("transformers_ms", "transformers_ratio", "head_ms", "torch_head_ms"),
+    )
     for dtype in options.dtypes:
         for attention in options.attention:
             model = load(options.model, dtype=dtype, attn_implementation=attention)
@@ -118,7 +113,9 @@ def main(arguments: list[str] | None = None) -> int:
                 clock = time.thread_time if threads == 1 else time.perf_counter
                 rows = measure(model, options.counts, clock, options.repeats)
                 for row in rows:
-                    row["ratio"] = row["forward_ms"] / rows[0]["forward_ms"]
+                    for kind in ("forward", "transformers"):
+                        name = "ratio" if kind == "forward" else f"{kind}_ratio"
+                        row[name] = row[f"{kind}_ms"] / rows[1][f"{kind}_ms"]
                 setting = {"dtype": dtype, "attention": attention, "threads": threads, "rows": rows}
                 report["settings"].append(setting)
                 table = Table(title=f"{dtype}, {attention}, {threads} thread(s)")
