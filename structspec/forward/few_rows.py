@@ -10,8 +10,8 @@ Invariants
 - where it does not apply (other types and devices, more rows, gradients, other layers) the layer
   itself runs.
 
-Cost: no memory. On one core of an AMD EPYC all layers of SmolLM2-135M take 28 ms for one row
-and 46 ms for eight, torch's own product 40 and 75 ms (`python -m structspec.bench.forwards`).
+Cost: no memory, and a second or two of compiling, once; the time is that of reading the matrix
+(`python -m structspec.bench.forwards` measures it beside torch's product).
 
 Siblings: `lean` runs whole layers with it; `structspec.packed` is for wide output matrices and
 many rows.
