@@ -3,9 +3,10 @@
     python -m structspec.bench.forwards --threads 1 2 --json docs/results/forwards.json
 
 Speculation pays by the ratio cost(n) / cost(1). Per setting the table shows the whole forward with
-logits of all n rows, the same with torch's own product in every layer, and the output matrix alone
-in both ways. With one thread the clock is the thread's own processor time, which other processes
-on the machine disturb less; with more it is the wall.
+logits of all n rows, the same as transformers runs it, and the output matrix alone, by the product
+for few rows and by torch's; a line for the prompt comes first. With one thread the clock is the
+thread's own processor time, which other processes on the machine disturb less; with more it is the
+wall.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,55 +38,43 @@ def _cost(run: Callable[[], object], clock: Callable[[], float], repeats: int) -
 
 
 def measure(
-    model: Any, counts: list[int], clock: Callable[[], float], repeats: int
+    model: Any, stock: Any, counts: list[int], clock: Callable[[], float], repeats: int
 ) -> list[dict[str, float]]:
-    """One row per number of tokens."""
+    """One row per number of tokens. stock: the same model just as transformers makes it."""
     import torch
 
     from structspec.forward.rows import Call, TargetRows
-    from structspec.linear import FewRowsLinear
+    from structspec.linear import linear
 
-    rows = TargetRows(model)
-    row = rows.open()
-    rows.forward([Call(row, list(range(100, 100 + _PROMPT)))])
+    prompt = list(range(100, 100 + _PROMPT))
+    ours, theirs = TargetRows(model), TargetRows(stock)
+    theirs.lean = False
+    for rows in (ours, theirs):
+        rows.forward([Call(rows.open(), prompt)])
     layer = model.model.get_output_embeddings()
-    ours = [part for part in model.model.modules() if type(part) is FewRowsLinear]
 
-    def forward(count: int) -> None:
-        rows.forward([Call(row, list(range(700, 700 + count)), keep=count)])
-        rows.crop(row, count)
+    def forward(ids: list[int], rows: TargetRows) -> None:
+        rows.forward([Call(0, ids, keep=min(len(ids), max(counts)))])
+        rows.crop(0, len(ids))
 
-    def with_torch(run: Callable[[], object]) -> Callable[[], None]:
-        def inner() -> None:
-            for part in ours:
-                part.__class__ = torch.nn.Linear  # type: ignore[assignment]
-            try:
-                run()
-            finally:
-                for part in ours:
-                    part.__class__ = FewRowsLinear
-
-        return inner
+    def head(states: torch.Tensor, few: bool) -> None:
+        with torch.inference_mode():
+            (linear if few else torch.nn.functional.linear)(states, layer.weight)
 
     found = []
-    for count in counts:
-        states = torch.randn(count, layer.in_features, dtype=layer.weight.dtype)
-
-        def head(states: torch.Tensor = states) -> None:
-            with torch.inference_mode():
-                layer(states)
-
-        def whole(count: int = count) -> None:
-            forward(count)
-
-        result = {
-            "tokens": float(count),
-            "forward_ms": _cost(whole, clock, repeats),
-            "head_ms": _cost(head, clock, repeats),
-        }
-        if ours:
-            result["forward_torch_ms"] = _cost(with_torch(whole), clock, repeats)
-            result["head_torch_ms"] = _cost(with_torch(head), clock, repeats)
+    for count in (_PROMPT, *counts):
+        ids = prompt if count == _PROMPT else list(range(700, 700 + count))
+        states = torch.randn(min(count, max(counts)), layer.in_features, dtype=layer.weight.dtype)
+        result = {"tokens": float(count)}
+        # in turn, so that a machine that gets slower meets both
+        for name, run in (
+            ("forward_ms", partial(forward, ids, ours)),
+            ("transformers_ms", partial(forward, ids, theirs)),
+            ("head_ms", partial(head, states, True)),
+            ("torch_head_ms", partial(head, states, False)),
+        ):
+            few = 3 if count == _PROMPT else repeats
+            result[name] = _cost(run, clock, few)
         found.append(result)
     return found
 
@@ -111,16 +101,24 @@ def main(arguments: list[str] | None = None) -> int:
         "machine": describe_machine(),
         "settings": [],
     }
-    columns = ("tokens", "forward_ms", "ratio", "forward_torch_ms", "head_ms", "head_torch_ms")
+    columns = (
+        *("tokens", "forward_ms", "ratio"),
+        *("transformers_ms", "transformers_ratio", "head_ms", "torch_head_ms"),
+    )
     for dtype in options.dtypes:
         for attention in options.attention:
-            model = load(options.model, dtype=dtype, attn_implementation=attention)
+            model, stock = (
+                load(options.model, dtype=dtype, attn_implementation=attention, quick=quick)
+                for quick in (True, False)
+            )
             for threads in options.threads:
                 torch.set_num_threads(threads)
                 clock = time.thread_time if threads == 1 else time.perf_counter
-                rows = measure(model, options.counts, clock, options.repeats)
+                rows = measure(model, stock, options.counts, clock, options.repeats)
                 for row in rows:
-                    row["ratio"] = row["forward_ms"] / rows[0]["forward_ms"]
+                    for kind in ("forward", "transformers"):
+                        name = "ratio" if kind == "forward" else f"{kind}_ratio"
+                        row[name] = row[f"{kind}_ms"] / rows[1][f"{kind}_ms"]
                 setting = {"dtype": dtype, "attention": attention, "threads": threads, "rows": rows}
                 report["settings"].append(setting)
                 table = Table(title=f"{dtype}, {attention}, {threads} thread(s)")

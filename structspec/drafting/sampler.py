@@ -45,8 +45,8 @@ from structspec.models import Model
 __all__ = ["AnswerSampler"]
 
 
-#: Rows of logits that are computed at once: as many as a packed output matrix multiplies best.
-_ROWS = 32
+#: Rows of logits that are computed at once: as many as `linear` multiplies by its own loops.
+_ROWS = 24
 #: Tokens whose shares are added up first: a row is searched block by block, then inside one.
 _BLOCK = 256
 

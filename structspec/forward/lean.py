@@ -1,7 +1,7 @@
 """`LeanLayers`: a Llama-like network's layers, run without the modules around them.
 
-A forward of a few tokens through a small model on a CPU spends a third of its time between the
-matrix products: module calls, copies of keys for grouped heads, normalisation in many small steps.
+A forward of a few tokens through a small model on a CPU spends much of its time between the matrix
+products: module calls, copies of keys for grouped heads, normalisation in many small steps.
 This runs the same layers with the same weights and little else, and it skips what nobody reads: in
 the last layer only the columns whose logits are wanted are finished.
 
@@ -13,9 +13,8 @@ Invariants
   their place (`FewRowsLinear`, an adapter) runs;
 - a network with hooks or in training runs as transformers does.
 
-Cost: no memory; the comparison is two forwards of nine tokens. On SmolLM2-135M and one CPU core a
-forward of one or of eight tokens takes about a quarter less time, a prompt a sixth
-(`python -m structspec.bench.forwards`).
+Cost: no memory; the comparison is a few forwards of nine tokens, once. `python -m
+structspec.bench.forwards` measures it beside transformers' own forward.
 
 Sibling: `rows.TargetRows` runs it where it can, and the network itself elsewhere.
 

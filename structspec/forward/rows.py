@@ -70,7 +70,8 @@ class Call:
 
 
 class TargetRows:
-    """See the module. `forwards` counts calls of the model.
+    """See the module. `forwards` counts calls of the model; `lean`: whether a network may run
+    without its modules (`lean.LeanLayers`), turned off for comparison.
 
     `taps`, set before the first call, are numbers of layers (0: the embedding; the last one
     includes the final norm) whose outputs `features` then keeps for every cached id.
@@ -79,6 +80,7 @@ class TargetRows:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.forwards = 0
+        self.lean = True
         self.taps: tuple[int, ...] = ()
         self._features: dict[int, Tensor] = {}
         parameters = inspect.signature(model.model.forward).parameters
@@ -293,7 +295,8 @@ class TargetRows:
         branching = any(c.parents is not None and not _is_chain(c.parents) for c in ordered)
         layout = self._layout(ordered, starts, count) if len(ordered) > 1 or branching else None
         taps = self.taps if model is None else ()
-        lean = None if self._mask_form is None else LeanLayers.of(network)
+        known = self.lean and self._mask_form is not None
+        lean = LeanLayers.of(network) if known else None
         if lean is not None:
             chain = torch.arange(starts[0], starts[0] + count)[None]
             positions, visible = (chain, None) if layout is None else layout
