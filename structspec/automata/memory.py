@@ -122,7 +122,6 @@ GROW, OVERFLOW = -1, -2
 ZERO: Any = np.int64(0)
 ONE: Any = np.int64(1)
 MINUS_ONE: Any = np.int64(-1)
-NO: Any = np.bool_(False)
 #: The decorator of functions that only kernels call: without the wrappers that Python would need.
 _jit: Any = njit
 inner: Any = _jit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)

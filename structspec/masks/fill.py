@@ -19,7 +19,7 @@ import numpy as np
 from numba import carray, njit
 
 from structspec.automata.linking import address, header_at, linked
-from structspec.automata.memory import NO, Count, Slot, _pointer_u32, i32, inner, u8, u32, wide
+from structspec.automata.memory import Count, Slot, _pointer_u32, i32, inner, u8, u32, wide
 from structspec.automata.pushdown import DEAD
 from structspec.masks.classify import chain, classify, enter, follow
 from structspec.masks.places import (
@@ -114,13 +114,13 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
     if place < 0:
         return place
     if place == WHOLE:
-        return _place_row(header, known, words, config, np.int64(0), limit, row, NO)
+        return _place_row(header, known, words, config, np.int64(0), limit, row, wide(0))
     start = i32(header, _CONFIG_START)
     worst = wide(0)
     for i in range((start[config + 1] - start[config]) >> 1):
         state, frames = pair_of(header, config, i)
         hollow = hollow_at(address(header), address(known), state)
-        code = _place_row(header, known, words, hollow, frames, limit, row, i > 0)
+        code = _place_row(header, known, words, hollow, frames, limit, row, wide(1 if i else 0))
         if code < 0:
             return code
         worst = max(worst, code)
@@ -129,7 +129,7 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
 
 @njit(cache=True)
 def _place_row(header, known, words, config, frames, limit, row, more):  # type: ignore[no-untyped-def]
-    """Add the tokens that a place allows. more: whether the row holds others already."""
+    """Add the tokens that a place allows. more: 1 if the row holds others already."""
     plain, others = np.int64(_WALK), np.int64(_OTHERS)
     still = wide(0)
     if not i32(known, _TALLY)[_BULK]:
@@ -165,7 +165,7 @@ def _side_row(header, known, words, config, frames):  # type: ignore[no-untyped-
     for w in range(len(side)):
         side[w] = 0
     tails, all_ = np.int64(_TAILS), np.int64(UNLIMITED)
-    worst = walk(header, known, words, tails, config, frames, all_, side, NO, wide(0))
+    worst = walk(header, known, words, tails, config, frames, all_, side, wide(0), wide(0))
     if worst >= 0:
         tally[_SIDE_CONFIG], tally[_SIDE_FRAMES] = config, frames
         tally[_SIDE_WORST] = worst

@@ -12,12 +12,13 @@ Sibling: `fill`, which chooses the walks of a row.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import carray, njit
 
-from structspec.automata.linking import address
+from structspec.automata.linking import address, header_at, linked
 from structspec.automata.memory import (
     Count,
     Slot,
+    _pointer_u32,
     at_i32,
     at_i64,
     at_u8,
@@ -61,18 +62,25 @@ _DEAREST, _ENDLESS, _RANGES = int(Known.DEAREST), int(Known.ENDLESS), int(Known.
 _SCRATCH, _EXTRA, _UPTO = int(Known.SCRATCH), int(Known.EXTRA), int(Words.UPTO)
 _SIDE, _EDGE_START = int(Known.SIDE), int(Slot.EDGE_START)
 _WALK, _TALLY, _BULK = int(Words.WALK), int(Known.COUNT), int(Tally.BULK)
+_WORDS = int(Tally.WORDS)
 _CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
 
 
-@njit(cache=True)
-def walk(header, known, words, trie, config, frames, limit, row, more, still):  # type: ignore[no-untyped-def]
+@linked("structspec_walk", 10)
+def walk_at(  # type: ignore[no-untyped-def]
+    header_address, known_address, words_address, trie, config, frames, limit, row_address, more,
+    still,
+):  # fmt: skip
     """Add to a row the tokens of a `Blocks` (its first slot in `words`) that a place allows.
 
     config, frames: see `places`. Allowed: the token leads to a configuration of cost ≤ `limit`.
-    more: whether the row may hold tokens of this trie already. still: a hollow configuration where
+    more: 1 if the row may hold tokens of this trie already. still: a hollow configuration where
     plain text changes nothing and whose tails with `frames` are in SIDE, or 0. Returns the largest
     such cost (or a bound above it), or a negative code; the row is then unusable.
     """
+    header, known = header_at(header_address), header_at(known_address)
+    words = header_at(words_address)
+    row = carray(_pointer_u32(row_address), (i32(known, _TALLY)[_WORDS],))  # type: ignore[call-arg]
     byte, nodes, ids = base(words, trie + BYTE), base(words, trie + NODES), i32(words, trie + IDS)
     classes, costs = base(header, _CLASS_OF), base(header, _CONFIG_COST)
     allowed, targets = base(known, _CONTENT), base(known, _TARGET)
@@ -252,6 +260,15 @@ def walk(header, known, words, trie, config, frames, limit, row, more, still):  
         for w in range(len(row)):
             row[w] |= extra[w]
     return worst
+
+
+@inner
+def walk(header, known, words, trie, config, frames, limit, row, more, still):  # type: ignore[no-untyped-def]
+    """`walk_at` for headers and a row."""
+    return walk_at(
+        address(header), address(known), address(words), trie, config, frames, limit,
+        wide(row.ctypes.data), more, still,
+    )  # fmt: skip
 
 
 @inner
