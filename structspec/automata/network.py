@@ -175,7 +175,8 @@ def _determinise(
     by_edge = [np.zeros(room[EDGES], t) for t in (np.int32, np.int32, np.uint8)]
     by_call = [np.zeros(room[CALLS], np.int32) for _ in range(2)]
     by_op = [np.zeros(room[OPS], np.int32) for _ in range(4)]
-    one, group_of, targets = (np.zeros(size, np.int32) for size in (1, n_classes, n))
+    one, group_of = np.zeros(1, np.int32), np.zeros(n_classes, np.int32)
+    targets = np.zeros(len(edges), np.int32)  # several edges of a subset may lead to one state
     groups, called = np.zeros((256, GROUP_WIDTH), np.int32), np.zeros((256, 2), np.int32)
     fixed: list[Any] = [head, empty, marks, edges, ops, roots, class_start, classes]
     fixed += [n_byte_classes, n_classes, essential, stamp, out, of_single, counts]

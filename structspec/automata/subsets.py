@@ -213,7 +213,7 @@ def determinise(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Go on determinising; see the module. `counts[N_COUNTS]` is the last stamp.
 
-    Scratch: one[1], group_of[n_classes], groups[G, 7], called[G, 2], targets[S].
+    Scratch: one[1], group_of[n_classes], groups[G, 7], called[G, 2], targets[E].
     """
     head, empty, stamp, out = view_i32(head), view_i32(empty), view_i32(stamp), view_i32(out)
     marks, edges, ops = view_rows(marks), view_rows(edges), view_rows(ops)
