@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numba import njit
+from numpy.typing import NDArray
 from torch import Tensor
 
-from structspec.automata.memory import Count, Slot, i32
+from structspec.automata.memory import Count, Memory, Slot, i32
 from structspec.automata.pushdown import step
 from structspec.errors import BudgetExceeded, KernelError, StaleState
 from structspec.kernels.automaton_walk import DeviceAutomaton
@@ -35,6 +36,7 @@ __all__ = ["DEFAULT_STATES", "ConstraintWalk"]
 DEFAULT_STATES = 20_000
 
 _COUNT, _CONFIGS, _CLASSES = int(Slot.COUNT), int(Count.CONFIGS), int(Count.CLASSES)
+_CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
 
 
 @njit(cache=True)
@@ -42,17 +44,30 @@ def explore(header, first, limit):  # type: ignore[no-untyped-def]
     """Take every byte class from every configuration from `first` on; the number there are.
 
     Stops above `limit`. Repeating the call after the tables have grown costs little: known
-    transitions are look-ups.
+    transitions are look-ups. Hollow configurations (`masks.places`) are no states of a text.
     """
     count = i32(header, _COUNT)
-    config = first
-    while config < count[_CONFIGS] and count[_CONFIGS] <= limit:
+    config = first - 1
+    while config + 1 < count[_CONFIGS] and count[_CONFIGS] <= limit:
+        config += 1
+        begin = i32(header, _CONFIG_START)[config]
+        pairs = (i32(header, _CONFIG_START)[config + 1] - begin) >> 1
+        if pairs == 1 and i32(header, _CONFIG_ITEMS)[begin + 1] == 0:
+            continue
         for byte_class in range(count[_CLASSES]):
             following = step(header, config, byte_class)
             if following < 0:
                 return following
-        config += 1
     return count[_CONFIGS]
+
+
+def _hollow(memory: Memory, total: int) -> NDArray[np.bool_]:
+    """Which of the first configurations are hollow: one pair, of the frame set 0."""
+    start = memory.get(Slot.CONFIG_START)[: total + 1]
+    items = memory.get(Slot.CONFIG_ITEMS)
+    single = np.diff(start) == 2
+    frames = items[np.minimum(start[:-1] + 1, len(items) - 1)]
+    return single & (frames == 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +106,7 @@ class ConstraintWalk:
             memory, classes = automaton.memory, automaton.network.n_classes
             table = memory.get(Slot.NEXT)[: total * classes].reshape(total, classes).copy()
             table[:2] = 1
+            table[_hollow(memory, total)] = 1
             device_automaton = DeviceAutomaton.from_table(
                 table,
                 memory.get(Slot.CONFIG_ACCEPTS)[:total].astype(np.int32),

@@ -193,7 +193,8 @@ _SPELLED = st.one_of(
 @given(st.lists(_SPELLED, max_size=6), st.sampled_from([",", ", ", " ,\n"]))
 def test_arrays_of_scalars_agree_with_a_validator(items: list[str], comma: str) -> None:
     text = f"[{comma.join(items)}]"
-    lone = any("\\ud83d" in item and "\\ude00" not in item for item in items)
+    values = [json.loads(item) for item in items]
+    lone = any("\ud800" <= c <= "\udfff" for v in values if isinstance(v, str) for c in v)
     expected = not lone and reference(SCALARS)(read(text))
     assert _scalars().accepts(text) == expected
 
