@@ -256,7 +256,8 @@ def test_an_error_reaches_the_request_that_caused_it(
 
     monkeypatch.setattr(device, "processed", broken)
     jobs = [
-        Job([1, 2], constraint, Sampling(temperature=t), max_tokens=40, seed=1) for t in (1.0, 0.5)
+        Job([1, 2], constraint, Sampling(temperature=t, logit_bias={3: 0.1}), max_tokens=40, seed=1)
+        for t in (1.0, 0.5)
     ]
     for verifier in ("block", "token"):
         fine, failed = decode_many(single, jobs, draft=LookupDraft(), verifier=verifier)
