@@ -34,8 +34,9 @@ from typing import Any
 import jsonschema
 
 from structspec.bench.answers import matches
-from structspec.bench.call_tools_report import PAIR, Answer, summarise, table, write_page
+from structspec.bench.call_tools_report import MARKER, PAIR, Answer, summarise, table
 from structspec.bench.machine import describe_machine
+from structspec.bench.pages import write_between_markers
 from structspec.bench.tasks import data_folder
 from structspec.errors import StructspecError, UnsupportedFeature
 from structspec.frontends.tags import AnyText
@@ -318,7 +319,7 @@ def main(arguments: list[str] | None = None) -> int:
             }
             _write(options.json, report)
             if options.page:
-                write_page(options.page, table(report))
+                write_between_markers(options.page, MARKER, table(report))
     summary = summarise(found)
     print(json.dumps(summary, indent=2))
     constrained = {way.name for way in WAYS if way.constrained}

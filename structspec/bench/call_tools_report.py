@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-__all__ = ["BEGIN", "END", "PAIR", "TIE", "Answer", "summarise", "table", "write_page"]
+__all__ = ["MARKER", "PAIR", "TIE", "Answer", "summarise", "table"]
 
-BEGIN, END = "<!-- begin: bench.call_tools -->", "<!-- end -->"
+#: What marks the table's place in a page, see `pages`.
+MARKER = "bench.call_tools"
 #: The two ways whose replies must be identical.
 PAIR = ("greedy", "greedy, no drafts")
 #: Two logits closer than this are a tie in float32: the rounding of a dot product of width 576.
@@ -113,9 +113,3 @@ def _said(pairs: Mapping[str, Any]) -> str:
             )
             said += f"; {name}: {len(pairs[key])}, {listed}"
     return said
-
-
-def write_page(path: Path, text: str) -> None:
-    """Replace what stands between the markers of a page."""
-    before, rest = path.read_text(encoding="utf-8").split(BEGIN, 1)
-    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")

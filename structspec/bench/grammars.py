@@ -38,12 +38,13 @@ from structspec.bench.machine import describe_machine
 from structspec.bench.masks import mask_times, percentiles
 from structspec.bench.masks_jobs import VOCABULARIES, load_vocabulary, write_vocabulary
 from structspec.bench.masks_run import EngineRun, run_engine
+from structspec.bench.pages import write_between_markers
 from structspec.vocab import Vocabulary
 
 __all__ = ["ENGINES", "QUERIES", "grammar_jobs", "main", "python_texts", "tables"]
 
 ENGINES = ("structspec", "llguidance", "xgrammar")
-PAGE, BEGIN, END = Path("docs/grammars.md"), "<!-- begin: bench.grammars -->", "<!-- end -->"
+PAGE, MARKER = Path("docs/grammars.md"), "bench.grammars"
 _MODULES = (
     "textwrap",
     "heapq",
@@ -210,12 +211,6 @@ def tables(report: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _write_page(text: str) -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN, 1)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; see the module."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -267,7 +262,7 @@ def main(arguments: list[str] | None = None) -> int:
             if not options.no_docs:  # what is measured stays if the rest is interrupted
                 options.json.parent.mkdir(parents=True, exist_ok=True)
                 options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-                _write_page(tables(report))
+                write_between_markers(PAGE, MARKER, tables(report))
     print(tables(report))
     return 0
 
