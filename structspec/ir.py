@@ -98,9 +98,14 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A reference to a rule of the grammar; recursion is allowed."""
+    """A reference to a rule of the grammar; recursion is allowed.
+
+    called: the rule keeps states of its own, however small it is, instead of being copied to where
+    it stands. Text that many rules may be in at once, as ignored text, is then one state.
+    """
 
     name: str
+    called: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,10 @@ def _row(node: ir.Node, children: list[int]) -> list[Any]:
             return [kind, value.decode("latin-1")]
         case ir.Chars(ranges):
             return [kind, [list(pair) for pair in ranges]]
-        case ir.Special(name) | ir.Rule(name):
+        case ir.Special(name):
             return [kind, name]
+        case ir.Rule(name, called):
+            return [kind, name, called] if called else [kind, name]
         case ir.Repeat(_, minimum, maximum):
             return [kind, children[0], minimum, maximum]
         case ir.Variant():
@@ -141,6 +143,8 @@ def _node(row: Sequence[Any], nodes: Sequence[ir.Node]) -> ir.Node:
             return ir.Special(name)
         case ["Rule", str(name)]:
             return ir.Rule(name)
+        case ["Rule", str(name), True]:
+            return ir.Rule(name, called=True)
         case ["Sequence", list(items)]:
             return ir.Sequence(tuple(map(at, items)))
         case ["Choice", list(items)]:

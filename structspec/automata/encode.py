@@ -134,7 +134,7 @@ class _Encoder:
                         found = numbers[id(item)] = number(item)
                     child.append(found)
             elif cls is ir.Rule:
-                what = RULE
+                what, least = RULE, int(node.called)
                 child.append(number(rules[node.name]))
             elif cls is ir.Variant:
                 what = VARIANT
@@ -199,7 +199,7 @@ class _Encoder:
         key: object = id(node)
         cls = type(node)
         if cls is ir.Rule:
-            key = node.name
+            key = (node.name, True) if node.called else node.name
         elif cls is ir.Repeat:
             key = (id(node.item), node.minimum, node.maximum)
         found = self._numbers.get(key)

@@ -433,7 +433,7 @@ def fragments(  # type: ignore[no-untyped-def]
                                 n_edges = _edge(edges, n_edges, empty, here, EMPTY, MINUS_ONE, end)
                 elif what == RULE:
                     # Other spellings are rarely taken: a call keeps their states out of callers.
-                    light = weight[node] <= inline and not flags & 1
+                    light = weight[node] <= inline and not flags & 1 and not low[node]
                     if flags & 2 or light:
                         _task(tasks, n_tasks, child[begin], start, end, flags)
                         n_tasks += 1

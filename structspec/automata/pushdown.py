@@ -170,6 +170,29 @@ def pop(header_address, frames):  # type: ignore[no-untyped-def]
     return close(header_address, n, accepts)
 
 
+@linked("structspec_push", 3)
+def push(header_address, call, frames):  # type: ignore[no-untyped-def]
+    """The frames of a rule that is called under `frames`: a set, 0 if no text can be finished so.
+
+    Or a negative code. For a tail call they are `frames`.
+    """
+    header = header_at(header_address)
+    if i32(header, _CALL_COST)[call] >= UNREACHABLE:
+        return ZERO
+    if i32(header, _CALL_TAIL)[call]:
+        return frames
+    target = wide(i32(header, _CALL_TARGET)[call])
+    after = _cost_after(header, target, frames)
+    if after >= UNREACHABLE:
+        return ZERO
+    frame = intern_frame(header, target, ZERO, frames, after)
+    if frame < 0:
+        return frame
+    scratch = i32(header, _SCRATCH_A)
+    scratch[0] = frame
+    return wide(intern_set(header, scratch, ONE))
+
+
 @linked("structspec_cost_after", 3)
 def cost_after(header_address, state, frames):  # type: ignore[no-untyped-def]
     """Cost from a state to the end of the text, −1 if no frame lets it be finished (`_prune`)."""

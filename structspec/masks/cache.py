@@ -28,9 +28,8 @@ from structspec.automata.memory import Count, Slot
 from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded, StaleState
 from structspec.limits import Limits
-from structspec.masks.expand import WIDE
 from structspec.masks.fill import FULL, SHORT, STALE
-from structspec.masks.tables import Knowledge, Known, VocabularyTables
+from structspec.masks.tables import WIDE, Knowledge, Known, VocabularyTables
 
 #: Low bits of a state number hold the configuration, the others the epoch.
 EPOCH_SHIFT = 32
@@ -163,8 +162,9 @@ class Cache:
 
     def _recover(self, code: int) -> None:
         if code == WIDE:
-            cursors = self._knowledge.get(Known.CURSORS)
-            self._knowledge.put(Known.CURSORS, np.zeros(2 * cursors.size, np.int32))
+            for slot in (Known.CURSORS, Known.STACK):
+                size = self._knowledge.get(slot).size
+                self._knowledge.put(slot, np.zeros(2 * size, np.int32))
         elif code == FULL:
             if self._knowledge.more_rows():
                 self.rows.clear()

@@ -17,11 +17,21 @@ import numpy as np
 from numba import njit
 
 from structspec.automata.linking import address
-from structspec.automata.memory import Count, Slot, i32, u32, wide
+from structspec.automata.memory import Count, Slot, i32, inner, u32, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN
 from structspec.automata.tables import BOUNDED, LOOP_BODY
 from structspec.masks.expand import expand
-from structspec.masks.places import EXIT, FINAL, MOST_PAIRS, SPLIT, WHOLE, hollow_at, pair_of
+from structspec.masks.places import (
+    EXIT,
+    FEW_PAIRS,
+    FINAL,
+    HIDDEN,
+    MANY_PAIRS,
+    SPLIT,
+    WHOLE,
+    hollow_at,
+    pair_of,
+)
 from structspec.masks.tables import Known
 
 _CLASS_OF, _NEXT, _COUNT = int(Slot.CLASS_OF), int(Slot.NEXT), int(Slot.COUNT)
@@ -30,7 +40,8 @@ _TARGET, _CONTENT, _PROBES = int(Known.TARGET), int(Known.CONTENT), int(Known.PR
 _DEPTH, _DEEPEST, _DEAREST = int(Known.DEPTH), int(Known.DEEPEST), int(Known.DEAREST)
 _PLACE, _FAR, _DEPENDS = int(Known.PLACE), int(Known.FAR), int(Known.DEPENDS)
 _ENDLESS, _CONFIG_START = int(Known.ENDLESS), int(Slot.CONFIG_START)
-_CONFIG_ITEMS = int(Slot.CONFIG_ITEMS)
+_CONFIG_ITEMS, _CONFIG_ACCEPTS = int(Slot.CONFIG_ITEMS), int(Slot.CONFIG_ACCEPTS)
+_EDGE_START, _FINAL = int(Slot.EDGE_START), int(Slot.FINAL)
 
 #: Longer chains need not be known: no plain token has more characters.
 LONGEST_CHAIN = 64
@@ -47,6 +58,30 @@ def follow(header, known, config, byte_class):  # type: ignore[no-untyped-def]
             return code
         found = np.int64(i32(header, _NEXT)[cell])
     return found
+
+
+@inner
+def within(header, known, following):  # type: ignore[no-untyped-def]
+    """What an entry of a row says about going on in the rule: a configuration, `DEAD` or a code.
+
+    Where the rule may end but goes on, that it may end only adds to what is allowed.
+    """
+    if following < EXIT:
+        return following
+    if following >= FINAL:
+        state, edges = wide(following - FINAL), i32(header, _EDGE_START)
+        if edges[state + 1] > edges[state]:
+            return hollow_at(address(header), address(known), state)
+    return wide(DEAD)
+
+
+@inner
+def may_end(header, known, config):  # type: ignore[no-untyped-def]
+    """Whether the rule of a place may end there: other text may go on then, behind the rule."""
+    if i32(known, _PLACE)[config] == HIDDEN:
+        state = i32(header, _CONFIG_ITEMS)[i32(header, _CONFIG_START)[config]]
+        return i32(header, _FINAL)[state] == 1
+    return i32(header, _CONFIG_ACCEPTS)[config] == 1
 
 
 @njit(cache=True)
@@ -82,6 +117,10 @@ def classify(header, known, config):  # type: ignore[no-untyped-def]
         if t >= EXIT:
             exits += 1
             back += t in (EXIT + state, FINAL + state)
+        t = within(header, known, t)
+        if t < 0:
+            return t
+        if t == DEAD:
             continue
         if votes == 0:
             best = t
@@ -89,7 +128,8 @@ def classify(header, known, config):  # type: ignore[no-untyped-def]
     if best != DEAD:
         content = u32(known, _CONTENT)
         for b in range(0x20, 0x80):
-            if table[base + classes[b]] == best and b != 0x22 and b != 0x5C:
+            t = within(header, known, np.int64(table[base + classes[b]]))
+            if t == best and b != 0x22 and b != 0x5C:
                 content[4 * config + (b >> 5)] |= np.uint32(1) << np.uint32(b & 31)
         code = _add_others(header, known, config, np.int64(best))
         if code < 0:
@@ -111,7 +151,7 @@ def enter(header, known, config):  # type: ignore[no-untyped-def]
     start = i32(header, _CONFIG_START)
     pairs = (start[config + 1] - start[config]) >> 1
     place = wide(WHOLE)
-    if 0 < pairs <= MOST_PAIRS:
+    if 0 < pairs <= FEW_PAIRS or pairs >= MANY_PAIRS:
         place = wide(SPLIT)
         for i in range(pairs):
             state, _ = pair_of(header, config, i)
@@ -121,7 +161,7 @@ def enter(header, known, config):  # type: ignore[no-untyped-def]
             target = classify(header, known, hollow)
             if target < 0:
                 return target
-            if i32(known, _FAR)[hollow]:
+            if i32(known, _FAR)[hollow] and pairs <= FEW_PAIRS:
                 place = wide(WHOLE)
                 break
             if pairs == 1:
@@ -145,8 +185,9 @@ def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
             following = follow(header, known, config, np.int64(probes[leads + k]))
             if following < 0:
                 return following
-            if following >= EXIT:
-                following = np.int64(DEAD)
+            following = within(header, known, following)
+            if following < 0:
+                return following
             if following != previous:
                 previous = following
                 following = _through(header, known, following, np.int64(at), np.int64(n_more))
@@ -176,8 +217,9 @@ def _through(header, known, config, at, bytes_left):  # type: ignore[no-untyped-
             after = follow(header, known, config, np.int64(probes[at + 1 + j]))
             if after < 0:
                 return after
-            if after >= EXIT:
-                return np.int64(DEAD)
+            after = within(header, known, after)
+            if after < 0:
+                return after
             if reached == UNKNOWN:
                 reached = after
             elif reached != after:

@@ -14,7 +14,7 @@ from structspec.automata.linking import address, header_at, linked
 from structspec.automata.memory import OVERFLOW, ZERO, Count, Slot, i32, inner, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN, close
 from structspec.masks.places import edge_target_of, leave_at, near
-from structspec.masks.tables import Known
+from structspec.masks.tables import WIDE, Known
 
 _NEXT, _COUNT = int(Slot.NEXT), int(Slot.COUNT)
 _CLASSES, _STEPS = int(Count.CLASSES), int(Count.STEPS)
@@ -23,9 +23,6 @@ _EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
 _EDGE_TARGET = int(Slot.EDGE_TARGET)
 _QUEUE_STATE, _QUEUE_SET = int(Slot.QUEUE_STATE), int(Slot.QUEUE_SET)
 _CURSORS, _SEEN = int(Known.CURSORS), int(Known.SEEN)
-
-#: Result: CURSORS is too short for a configuration (its number of pairs is the second counter).
-WIDE = -3
 
 
 @linked("structspec_expand", 3)

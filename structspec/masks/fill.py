@@ -21,17 +21,18 @@ from numba import carray, njit
 from structspec.automata.linking import address, header_at, linked
 from structspec.automata.memory import Count, Slot, _pointer_u32, i32, inner, u8, u32, wide
 from structspec.automata.pushdown import DEAD
-from structspec.masks.classify import chain, classify, enter, follow
+from structspec.masks.classify import chain, classify, enter, follow, may_end
 from structspec.masks.places import (
     EXIT,
+    FEW_PAIRS,
     FINAL,
     HIDDEN,
     SPLIT,
     WHOLE,
     floor_of,
-    hollow_at,
     leave_at,
     pair_of,
+    place_of,
     stride,
 )
 from structspec.masks.tables import CHUNK_BITS, NODES, Known, Tally, Words
@@ -86,7 +87,7 @@ def compute_row_at(header_address, known_address, words_address, config, limit, 
         return worst
     specials, cost = i32(known, _SPECIALS), i32(header, _CONFIG_COST)
     for i in range(0, len(specials), 2):
-        following = follow(header, known, config, np.int64(specials[i + 1]))
+        following = stride(header, known, config, np.int64(specials[i + 1]))
         if following < 0:
             return following
         if following != DEAD and cost[following] <= limit:
@@ -116,10 +117,19 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
     if place == WHOLE:
         return _place_row(header, known, words, config, np.int64(0), limit, row, wide(0))
     start = i32(header, _CONFIG_START)
+    pairs = (start[config + 1] - start[config]) >> 1
     worst = wide(0)
-    for i in range((start[config + 1] - start[config]) >> 1):
-        state, frames = pair_of(header, config, i)
-        hollow = hollow_at(address(header), address(known), state)
+    if pairs > FEW_PAIRS:
+        for trie in (np.int64(_WALK), np.int64(_OTHERS)):
+            code = walk(header, known, words, trie, config, wide(0), limit, row, wide(0), wide(0))
+            if code < 0:
+                return code
+            worst = max(worst, code)
+        return worst
+    for i in range(pairs):
+        hollow, frames = place_of(header, known, config, i)
+        if hollow < 0:
+            return hollow
         code = _place_row(header, known, words, hollow, frames, limit, row, wide(1 if i else 0))
         if code < 0:
             return code
@@ -182,6 +192,8 @@ def _still(header, known, words, config):  # type: ignore[no-untyped-def]
     target = classify(header, known, config)  # known: `covers` was asked
     if target <= DEAD or classify(header, known, target) != target:
         return wide(0)
+    if may_end(header, known, target):
+        return wide(0)
     begun, allowed = u32(words, _BEGUN), u32(known, _CONTENT)
     more = np.uint32(0)
     for w in range(4):
@@ -207,14 +219,17 @@ def _plain_row(header, known, words, config, frames, limit, row):  # type: ignor
         if length < 0:
             return length
         here = config
+        ends = False
         for _ in range(length):
             here = classify(header, known, np.int64(here))
+            ends = ends or may_end(header, known, np.int64(here))
         target = classify(header, known, np.int64(here))
         if target < 0:
             return target
         worst = i32(known, _DEAREST)[config] + floor
         if (
             length == 0
+            or ends
             or target != DEAD
             or worst > limit
             or i32(known, _ENDLESS)[config]
@@ -246,8 +261,9 @@ def plain_mechanism(header, known, words, config):  # type: ignore[no-untyped-de
     start = i32(header, _CONFIG_START)
     least = wide(2)
     for i in range((start[config + 1] - start[config]) >> 1):
-        state, frames = pair_of(header, config, i)
-        hollow = hollow_at(address(header), address(known), state)
+        hollow, frames = place_of(header, known, config, i)
+        if hollow < 0:
+            return hollow
         least = min(least, _mechanism(header, known, words, hollow, frames, scratch))
     return least
 
@@ -400,7 +416,7 @@ def advance_state(header, known, words, state, epoch, token):  # type: ignore[no
         specials = i32(known, _SPECIALS)
         for i in range(0, len(specials), 2):
             if specials[i] == token:
-                config = follow(header, known, config, np.int64(specials[i + 1]))
+                config = stride(header, known, config, np.int64(specials[i + 1]))
                 if config <= DEAD:
                     return REJECTED if config == DEAD else config
                 return (epoch << 32) | config
@@ -461,7 +477,7 @@ def only_byte(header, known, config, primary):  # type: ignore[no-untyped-def]
             byte = class_byte[edge_class[e]]
             if byte == NONE or found == byte + 1 or (primary and not edge_primary[e]):
                 continue
-            following = follow(header, known, config, np.int64(edge_class[e]))
+            following = stride(header, known, config, np.int64(edge_class[e]))
             if following < 0:
                 return following
             if following == DEAD:
@@ -483,7 +499,7 @@ def forced_bytes(header, known, config, primary, out):  # type: ignore[no-untype
         if byte == 0:
             return i
         out[i] = byte - 1
-        config = follow(header, known, config, np.int64(classes[byte - 1]))
+        config = stride(header, known, config, np.int64(classes[byte - 1]))
         if config < 0:
             return config
     return len(out)

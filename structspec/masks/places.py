@@ -8,6 +8,10 @@ the state: the text goes on there or, with the same frames always, behind the ru
 Where a step does more (it calls or runs an operation), the row holds `EXIT` plus the state, and
 `leave_at` finds the configuration.
 
+A rule that begins in many states is walked by itself, too: its configuration with nothing behind
+it (`entered_at`) beside the frames of the call. Its rows are shared by all calls; where it accepts,
+the text goes on behind the rule.
+
 A *place* is a pair of a configuration and a frame set: a real configuration and 0, or a hollow one
 and the frames. `PLACE[configuration]` says how a walk goes on: from the hollow configuration of its
 one pair, from those of its few pairs one after the other (its tokens are the union of theirs), or
@@ -19,13 +23,25 @@ state of kind PLAIN or LOOP_BODY do not exist, for other kinds the walk asks (`D
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from structspec.automata.interning import intern_config
 from structspec.automata.linking import address, header_at, linked
-from structspec.automata.memory import MINUS_ONE, ONE, ZERO, Count, Slot, i32, inner, slot, wide
+from structspec.automata.memory import (
+    MINUS_ONE,
+    ONE,
+    ZERO,
+    Count,
+    Slot,
+    i32,
+    inner,
+    slot,
+    u32,
+    wide,
+)
 from structspec.automata.pushdown import DEAD, UNKNOWN, close, cost_after, pop
-from structspec.masks.tables import MEMO_MASK, Known
+from structspec.masks.tables import ALIVE_MASK, ALIVE_WIDTH, MEMO_MASK, Known
 
 _COUNT, _NEXT = slot(Slot.COUNT), slot(Slot.NEXT)
 _CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
@@ -39,6 +55,13 @@ _SET_START, _SET_ITEMS = slot(Slot.SET_START), slot(Slot.SET_ITEMS)
 _FRAME_COST = slot(Slot.FRAME_COST)
 _HOLLOW, _PLACE, _DEPENDS = int(Known.HOLLOW), int(Known.PLACE), int(Known.DEPENDS)
 _MEMO, _PRICES, _CONFIG_COST = int(Known.MEMO), int(Known.PRICES), int(Slot.CONFIG_COST)
+_ENTERED, _CALLS, _ALIVE, _FAR = (
+    int(Known.ENTERED),
+    int(Known.CALLS),
+    int(Known.ALIVE),
+    int(Known.FAR),
+)
+_CALL_ENTRY, _CALL_COST = slot(Slot.CALL_ENTRY), slot(Slot.CALL_COST)
 _UNREACHABLE = 1 << 28
 
 #: Entries of the table from here on: the step leaves the rule's simple states; the rule may end.
@@ -46,8 +69,10 @@ EXIT, FINAL = 1 << 28, 1 << 29
 #: PLACE: not known, a hollow configuration itself; walk it as it is; pair by pair. From 3 on: the
 #: hollow configuration plus one.
 HIDDEN, WHOLE, SPLIT = -1, 1, 2
-#: Configurations with more pairs are walked as they are.
-MOST_PAIRS = 4
+#: Configurations of up to FEW_PAIRS pairs are walked pair by pair, and so are those of MANY_PAIRS
+#: and more, of which a text of an ambiguous grammar makes new ones all the time; those in between
+#: as they are. A rule that begins in so many states is walked by itself (`entered_at`).
+FEW_PAIRS, MANY_PAIRS = 4, 16
 
 
 @linked("structspec_hollow", 3)
@@ -99,6 +124,47 @@ def leave_at(header_address, known_address, state, frames):  # type: ignore[no-u
     result = close(header_address, ONE, ZERO)
     if result >= 0:
         memo[at], memo[at + 1], memo[at + 2] = state, frames, result
+    return result
+
+
+@linked("structspec_entered", 3)
+def entered_at(header_address, known_address, entry):  # type: ignore[no-untyped-def]
+    """The configuration of a rule that was just entered and is all of the text, or a code.
+
+    entry: the first state of the rule. Where such a text ends, the rule does.
+    """
+    header, known = header_at(header_address), header_at(known_address)
+    made = i32(known, _ENTERED)
+    if made[entry]:
+        return wide(made[entry])
+    i32(header, _COUNT)[_STEPS] += 1
+    i32(header, _LIVE_STATE)[0], i32(header, _LIVE_SET)[0] = entry, 1
+    result = close(header_address, MINUS_ONE, ZERO)
+    if result >= 0:
+        made[entry] = result
+    return result
+
+
+@linked("structspec_calls", 3)
+def calls_at(header_address, known_address, state):  # type: ignore[no-untyped-def]
+    """Whether the rules that a state calls are walked by themselves: 1 or 0, or a code."""
+    header, known = header_at(header_address), header_at(known_address)
+    found = i32(known, _CALLS)
+    if found[state]:
+        return wide(found[state]) - 1
+    op_start, call_start = i32(header, _OP_START), i32(header, _CALL_START)
+    start, result = i32(header, _CONFIG_START), ZERO
+    if op_start[state + 1] == op_start[state]:
+        for c in range(call_start[state], call_start[state + 1]):
+            if i32(header, _CALL_COST)[c] >= _UNREACHABLE:
+                continue
+            entry = wide(i32(header, _CALL_ENTRY)[c])
+            config = entered_at(header_address, known_address, entry)
+            if config < 0:
+                return config
+            if start[config + 1] - start[config] >= 2 * MANY_PAIRS:
+                result = ONE
+    found[state] = result + 1
     return result
 
 
@@ -185,6 +251,44 @@ def pair_of(header, config, i):  # type: ignore[no-untyped-def]
     at = i32(header, _CONFIG_START)[config] + 2 * i
     items = i32(header, _CONFIG_ITEMS)
     return wide(items[at]), wide(items[at + 1])
+
+
+@inner
+def place_of(header, known, config, i):  # type: ignore[no-untyped-def]
+    """The place of pair i of a configuration: a configuration (or a code) and a frame set."""
+    state, frames = pair_of(header, config, i)
+    hollow = hollow_at(address(header), address(known), state)
+    if hollow < 0 or not i32(known, _FAR)[hollow]:
+        return hollow, frames
+    # most steps would leave: a real configuration of the pair alone
+    cost = cost_after(address(header), state, frames)
+    i32(header, _LIVE_STATE)[0], i32(header, _LIVE_SET)[0] = state, frames
+    live_state, live_set = i32(header, _LIVE_STATE), i32(header, _LIVE_SET)
+    return wide(intern_config(header, live_state, live_set, ONE, ZERO, cost)), ZERO
+
+
+@njit(cache=True)
+def alive(header, known, config):  # type: ignore[no-untyped-def]
+    """Where in ALIVE the bits of the classes begin that some pair of a configuration knows.
+
+    Or a negative code. What a pair knows may still lead nowhere under its frames.
+    """
+    found = u32(known, _ALIVE)
+    at = ALIVE_WIDTH * (config & ALIVE_MASK)
+    if found[at] == config:
+        return at + 1
+    found[at] = 0
+    for w in range(1, ALIVE_WIDTH):
+        found[at + w] = 0
+    start, items = i32(header, _CONFIG_START), i32(header, _CONFIG_ITEMS)
+    edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
+    for i in range(start[config], start[config + 1], 2):
+        for e in range(edge_start[items[i]], edge_start[items[i] + 1]):
+            c = edge_class[e]
+            if c < 256:
+                found[at + 1 + (c >> 5)] |= np.uint32(1) << np.uint32(c & 31)
+    found[at] = config
+    return at + 1
 
 
 @inner

@@ -63,12 +63,19 @@ class Known(IntEnum):
     ENDLESS = 20  # where the chain of a hollow configuration stays; its cost depends on frames
     # by state of the network
     HOLLOW = 21  # its hollow configuration; 0: not made
+    ENTERED = (
+        27  # the configuration of a rule that begins there and is all of the text; 0: not made
+    )
+    CALLS = 28  # 1 if it is left through its configuration, 2 if its rules are walked by themselves
     # others
     SCRATCH = 22  # a row
     EXTRA = 23  # another: what several pairs allow (`walk`)
     RANGES = 24  # pairs of positions in `Blocks.ids`: allowed from, up to
     SIDE = 26  # a row: the tokens of `PlainTokens.others` whose tails a place allows
     PRICES = 25  # triples of hollow configuration, frame set and cost
+    ALIVE = 29  # entries of a configuration and the bits of the classes that its pairs know
+    SEEN_PLACES = 30  # entries of a walk, nodes, configuration and frame set (`walk.is_new`)
+    MARKS = 31  # bits by position in `Blocks.ids`: allowed already, where places share a subtree
     POOL = 7  # addresses of chunks of CHUNK rows
     POOL_HASH = 8  # pairs: number of a row + 1, and its hash
     STACK = 9
@@ -93,6 +100,7 @@ class Tally(IntEnum):
     SIDE_CONFIG = 5
     SIDE_FRAMES = 6
     SIDE_WORST = 7
+    WALKS = 8  # walks so far, modulo 2 ** 31
 
 
 _BY_CONFIGURATION = (
@@ -112,6 +120,12 @@ _BY_CONFIGURATION = (
 CHUNK_BITS = 4
 _CHUNK = 1 << CHUNK_BITS
 _POOL_HASH = int(Known.POOL_HASH)
+#: Result of kernels: CURSORS or STACK is too short for a configuration.
+WIDE = -3
+#: Entries of ALIVE, minus one, and the numbers of each.
+ALIVE_MASK, ALIVE_WIDTH = 255, 9
+#: Entries of SEEN_PLACES, minus one.
+SEEN_MASK = (1 << 15) - 1
 #: Entries of MEMO, minus one. (Frame sets begin at 1, so that zeros match nothing.)
 MEMO_MASK = 4095
 #: How many ranges a walk collects before it writes them.
@@ -201,9 +215,13 @@ class Knowledge(Memory):
                 Known.PRICES: 3 * (MEMO_MASK + 1),
                 Known.RANGES: 2 * MOST_RANGES,
                 Known.HOLLOW: states,
+                Known.ENTERED: states,
+                Known.SEEN_PLACES: 4 * (SEEN_MASK + 1),
+                Known.CALLS: states,
+                Known.ALIVE: ALIVE_WIDTH * (ALIVE_MASK + 1),
             }
         )
-        for slot in (Known.SCRATCH, Known.EXTRA, Known.SIDE):
+        for slot in (Known.SCRATCH, Known.EXTRA, Known.SIDE, Known.MARKS):
             self.put(slot, np.empty(words, np.uint32))
         self.put(Known.PROBES, probes)
         self.put(Known.SPECIALS, np.array(list(specials), np.int32).ravel())

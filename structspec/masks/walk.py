@@ -28,26 +28,33 @@ from structspec.automata.memory import (
     u32,
     wide,
 )
-from structspec.automata.pushdown import DEAD, UNKNOWN
+from structspec.automata.pushdown import DEAD, UNKNOWN, push
 from structspec.masks.classify import chain, classify, enter
 from structspec.masks.expand import expand
 from structspec.masks.places import (
     EXIT,
+    FEW_PAIRS,
     FINAL,
     SPLIT,
+    alive,
     behind_at,
+    calls_at,
     cost_of,
+    edge_target_of,
+    entered_at,
     floor_of,
     hollow_at,
     leave_at,
-    pair_of,
+    place_of,
 )
 from structspec.masks.tables import (
     BYTE,
     IDS,
     MOST_RANGES,
     NODES,
+    SEEN_MASK,
     STACK_WIDTH,
+    WIDE,
     Known,
     Tally,
     Words,
@@ -60,10 +67,15 @@ _STACK, _CONTENT, _TARGET = int(Known.STACK), int(Known.CONTENT), int(Known.TARG
 _DEPTH, _DEPENDS = int(Known.DEPTH), int(Known.DEPENDS)
 _DEAREST, _ENDLESS, _RANGES = int(Known.DEAREST), int(Known.ENDLESS), int(Known.RANGES)
 _SCRATCH, _EXTRA, _UPTO = int(Known.SCRATCH), int(Known.EXTRA), int(Words.UPTO)
+_MARKS, _PLACE = int(Known.MARKS), int(Known.PLACE)
+_QUEUE_STATE = int(Slot.QUEUE_STATE)
 _SIDE, _EDGE_START = int(Known.SIDE), int(Slot.EDGE_START)
 _WALK, _TALLY, _BULK = int(Words.WALK), int(Known.COUNT), int(Tally.BULK)
 _WORDS = int(Tally.WORDS)
 _CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
+_CALL_START, _CALL_ENTRY = int(Slot.CALL_START), int(Slot.CALL_ENTRY)
+_FINAL, _CONFIG_ACCEPTS = int(Slot.FINAL), int(Slot.CONFIG_ACCEPTS)
+_ALIVE, _SEEN_PLACES, _WALKS = int(Known.ALIVE), int(Known.SEEN_PLACES), int(Tally.WALKS)
 
 
 @linked("structspec_walk", 10)
@@ -86,7 +98,8 @@ def walk_at(  # type: ignore[no-untyped-def]
     allowed, targets = base(known, _CONTENT), base(known, _TARGET)
     depends = base(known, _DEPENDS)
     start, items = i32(header, _CONFIG_START), i32(header, _CONFIG_ITEMS)
-    edges = i32(header, _EDGE_START)
+    edges, finals = i32(header, _EDGE_START), i32(header, _FINAL)
+    accepts = i32(header, _CONFIG_ACCEPTS)
     stack, ranges = i32(known, _STACK), i32(known, _RANGES)
     n_classes = wide(i32(header, _COUNT)[_CLASSES])
     table = base(header, _NEXT)
@@ -100,8 +113,19 @@ def walk_at(  # type: ignore[no-untyped-def]
     same, under, far, dearest, price = wide(-1), wide(-1), wide(0), wide(0), wide(0)
     at, end = at_i32(nodes, wide(FIRST)), at_i32(nodes, wide(LAST))
     floor = floor_of(header, frames)
+    place = wide(0)
     apart = wide(0)  # 1 while several places share a subtree: their tokens are added to `extra`
     rough = wide(0)  # 1 behind text that is not plain ASCII
+    tally = i32(known, _TALLY)
+    tally[_WALKS] = tally[_WALKS] + 1 if tally[_WALKS] < MANY else 1
+    marks, marked = u32(known, _MARKS), False
+    places = base(known, _PLACE)
+    if frames == 0 and at_i32(places, config) == SPLIT:
+        extras, marked, apart = True, True, wide(1)
+        _clear(extra, whole)
+        _clear(marks, True)
+        top = _push(stack, top, at, end, config, frames, floor, apart)
+        at = end
     while True:
         if at == end:
             if top == 0:
@@ -110,6 +134,13 @@ def walk_at(  # type: ignore[no-untyped-def]
             at, end, config = wide(stack[top]), wide(stack[top + 1]), wide(stack[top + 2])
             frames, floor = wide(stack[top + 3]), wide(stack[top + 4])
             apart, rough = wide(stack[top + 5]) & 1, wide(stack[top + 5]) >> 1
+            if frames == 0 and at_i32(places, config) == SPLIT:
+                top = _spread(
+                    header, known, words, trie, stack, top, at, end, config, apart + 2 * rough
+                )
+                if top < 0:
+                    return top
+                at = end
             continue
         if n + 2 > MOST_RANGES:
             seen = wide(ranges[2 * n - 1])
@@ -142,28 +173,42 @@ def walk_at(  # type: ignore[no-untyped-def]
                 begin = at_i32(nodes, RECORD * node + LOW)
                 if apart:
                     _add(extra, ids, begin, at_i32(nodes, RECORD * node + HIGH))
+                    _mark(marks, begin, at_i32(nodes, RECORD * node + HIGH))
                 else:
                     n = _allow(ranges, n, begin, at_i32(nodes, RECORD * node + HIGH))
                 continue
             if covered != NOT_COVERED:
                 return covered
+        if apart and _all_marked(
+            marks, at_i32(nodes, RECORD * node + LOW), at_i32(nodes, RECORD * node + HIGH)
+        ):
+            continue
         # the next place, and what a token that ends there costs
         further, beyond, split, cost = frames, floor, False, wide(0)
-        stays = wide(0)  # the hollow configuration where a rule that may end goes on
+        stays = wide(0)  # where a rule that may end goes on with the same frames
+        entered = wide(-1)  # the state whose rules are walked by themselves
         children, behind = (
             at_i32(nodes, RECORD * node + FIRST),
             at_i32(nodes, RECORD * node + LAST),
         )
+        ended = False  # a rule walked by itself may end here
         if frames and following < EXIT:
-            cost = at_i32(costs, following) + floor
+            cost = at_i32(costs, following)
+            ended = cost == 0 and accepts[following] == 1
+            cost += floor
             if following == same and frames == under:
                 cost = price
             elif at_i32(depends, following):
                 cost = cost_of(header, known, following, frames, floor)
                 if cost < 0:
                     continue
-        else:
-            cost = wide(MANY)
+        if frames == 0 or following >= EXIT or ended:
+            if ended:
+                if start[following + 1] > start[following]:
+                    stays = following
+                following = behind_at(address(header), address(known), frames)
+            else:
+                cost = wide(MANY)
             if following >= FINAL:
                 following -= FINAL
                 if edges[following + 1] > edges[following]:
@@ -173,21 +218,47 @@ def walk_at(  # type: ignore[no-untyped-def]
                         stays, cost = wide(0), wide(MANY)
                 following = behind_at(address(header), address(known), frames)
             elif following >= EXIT:
-                following = leave_at(address(header), address(known), following - EXIT, frames)
+                following -= EXIT
+                alone = calls_at(address(header), address(known), following)
+                if alone < 0:
+                    return alone
+                if alone:
+                    entered = following
+                    stays = hollow_at(address(header), address(known), entered)
+                    if stays < 0:
+                        return stays
+                    cost = cost_of(header, known, stays, frames, floor)
+                    if cost < 0:
+                        continue
+                    following = wide(DEAD)
+                    if finals[entered]:
+                        following = behind_at(address(header), address(known), frames)
+                    if edges[entered + 1] == edges[entered]:
+                        stays = wide(0)
+                else:
+                    following = leave_at(address(header), address(known), following, frames)
             if following < 0:
                 return following
-            if following == DEAD and stays == 0:
-                continue
-            if following == DEAD:
+            if following == DEAD and entered < 0:
+                if stays == 0:
+                    continue
                 following = stays
             else:
-                cost = min(cost, at_i32(costs, following))
-                further, beyond = wide(0), wide(0)
-                if children != behind:
+                split = stays != 0 or entered >= 0
+                if following != DEAD:
+                    cost = min(cost, at_i32(costs, following))
+                    further, beyond = wide(0), wide(0)
+                if (
+                    stays
+                    and entered < 0
+                    and not _any_alive(header, known, byte, children, behind, following)
+                ):
+                    following, further, beyond, split = stays, frames, floor, False
+                elif following != DEAD and children != behind:
                     place = enter(header, known, following)
                     if place < 0:
                         return place
-                    split = place == SPLIT or stays != 0
+                    split = split or place == SPLIT
                     if place > SPLIT:
                         further = wide(items[start[following] + 1])
                         beyond = floor_of(header, further)
@@ -197,6 +268,7 @@ def walk_at(  # type: ignore[no-untyped-def]
             worst = max(worst, cost)
             if apart:
                 _add(extra, ids, begin, begin + mine)
+                _mark(marks, begin, begin + mine)
             else:
                 n = _allow(ranges, n, begin, begin + mine)
         if children == behind:
@@ -207,48 +279,58 @@ def walk_at(  # type: ignore[no-untyped-def]
         elif following == still and further == kept and not (split or rough):
             _add_some(row, ids, begin + mine, at_i32(nodes, RECORD * node + HIGH), side)
             continue
-        if whole and not split and _maybe(nodes, allowed, targets, following, node, wide(0)):
+        cover, behind_it, beyond_it = following, further, beyond
+        if split:  # what the rule allows itself makes what is behind it needless
+            cover, behind_it, beyond_it = stays, frames, floor
+        if whole and cover > DEAD and _maybe(nodes, allowed, targets, cover, node, wide(0)):
             tall = at_i32(nodes, RECORD * node + HEIGHT)
-            if following == same and further == under and tall <= far:
+            if cover == same and behind_it == under and tall <= far:
                 covered = dearest
             else:
                 covered = covers(
-                    header, known, words, trie, following, further, beyond, node, limit
+                    header, known, words, trie, cover, behind_it, beyond_it, node, limit
                 )
                 if covered >= 0:  # most subtrees are covered by the same place
-                    same, under, dearest, price = following, further, covered, cost
-                    far = wide(i32(known, _DEPTH)[following])
+                    same, under, dearest, price = cover, behind_it, covered, cost
+                    far = wide(i32(known, _DEPTH)[cover])
             if covered >= 0:
                 worst = max(worst, covered)
                 if apart:
                     _add(extra, ids, begin + mine, at_i32(nodes, RECORD * node + HIGH))
+                    _mark(marks, begin + mine, at_i32(nodes, RECORD * node + HIGH))
                 else:
                     n = _allow(ranges, n, begin + mine, at_i32(nodes, RECORD * node + HIGH))
                 continue
             if covered != NOT_COVERED:
                 return covered
+        if top + (FEW_PAIRS + 4) * STACK_WIDTH > len(stack):
+            return wide(WIDE)
         top = _push(stack, top, at, end, config, frames, floor, apart + 2 * rough)
         at, end, rough = children, behind, ragged
         if not split:
             config, frames, floor = following, further, beyond
+            if apart and not _is_new(known, at, end, config, frames):
+                at = end
             continue
         apart = wide(1)
         if not extras:
             extras = True
-            for w in range(len(row)):
-                extra[w] = 0
-        if stays:
-            top = _push(stack, top, at, end, stays, frames, floor, apart + 2 * rough)
-        if place != SPLIT:
-            config, frames, floor = following, further, beyond
-            continue
-        pairs = (start[following + 1] - start[following]) >> 1
-        for i in range(pairs):
-            state, frames = pair_of(header, following, i)
-            config = hollow_at(address(header), address(known), state)
-            floor = floor_of(header, frames)
-            if i < pairs - 1:
-                top = _push(stack, top, at, end, config, frames, floor, apart + 2 * rough)
+            _clear(extra, whole)
+        if not marked:
+            marked = True
+            _clear(marks, True)
+        flags = apart + 2 * rough
+        # pushed first, looked at last: by then most of it is allowed already
+        if following != DEAD and _is_new(known, at, end, following, further):
+            top = _push(stack, top, at, end, following, further, beyond, flags)
+        if entered >= 0 and top >= 0:
+            top = _enter_rules(header, known, stack, top, at, end, entered, frames, flags)
+        if top < 0:
+            return top
+        if stays and _is_new(known, at, end, stays, frames):
+            config = stays
+        else:
+            at = end
     seen = at_i32(nodes, wide(HIGH))
     mode, into = _write(known, words, trie, row, more, ranges, n, begun, seen, mode, into)
     if mode == TAKE_OUT:
@@ -276,6 +358,147 @@ def _push(stack, top, at, end, config, frames, floor, apart):  # type: ignore[no
     stack[top], stack[top + 1], stack[top + 2] = at, end, config
     stack[top + 3], stack[top + 4], stack[top + 5] = frames, floor, apart
     return top + STACK_WIDTH
+
+
+@inner
+def _clear(bits, wanted):  # type: ignore[no-untyped-def]
+    if wanted:
+        for w in range(len(bits)):
+            bits[w] = 0
+
+
+@inner
+def _mark(marks, low, high):  # type: ignore[no-untyped-def]
+    """Set the bits from `low` up to `high`."""
+    first, last = low >> 5, (high - 1) >> 5
+    head = np.uint32(0xFFFFFFFF) << np.uint32(low & 31)
+    tail = np.uint32(0xFFFFFFFF) >> np.uint32(31 - ((high - 1) & 31))
+    if first == last:
+        marks[first] |= head & tail
+        return
+    marks[first] |= head
+    for w in range(first + 1, last):
+        marks[w] = np.uint32(0xFFFFFFFF)
+    marks[last] |= tail
+
+
+@inner
+def _all_marked(marks, low, high):  # type: ignore[no-untyped-def]
+    """Whether all bits from `low` up to `high` are set."""
+    first, last = low >> 5, (high - 1) >> 5
+    head = np.uint32(0xFFFFFFFF) << np.uint32(low & 31)
+    tail = np.uint32(0xFFFFFFFF) >> np.uint32(31 - ((high - 1) & 31))
+    if first == last:
+        return marks[first] & (head & tail) == head & tail
+    if marks[first] & head != head or marks[last] & tail != tail:
+        return False
+    for w in range(first + 1, last):  # noqa: SIM110 - kernels know no generators
+        if marks[w] != np.uint32(0xFFFFFFFF):
+            return False
+    return True
+
+
+@inner
+def _is_new(known, at, end, config, frames):  # type: ignore[no-untyped-def]
+    """Whether the running walk has not been at these nodes with this place, as far as is known.
+
+    Ambiguous grammars reach one place on many ways.
+    """
+    seen = i32(known, _SEEN_PLACES)
+    walk_number = i32(known, _TALLY)[_WALKS]
+    nodes = 2 * at + (end - at == 1)
+    entry = 4 * ((nodes * 40503 + config * 1000003 + frames * 31) & SEEN_MASK)
+    if (
+        seen[entry] == walk_number
+        and seen[entry + 1] == nodes
+        and seen[entry + 2] == config
+        and seen[entry + 3] == frames
+    ):
+        return False
+    seen[entry], seen[entry + 1] = walk_number, nodes
+    seen[entry + 2], seen[entry + 3] = config, frames
+    return True
+
+
+@njit(cache=True)
+def _enter_rules(header, known, stack, top, at, end, state, frames, flags):  # type: ignore[no-untyped-def]
+    """Push the nodes from `at` to `end` with each rule that a state calls under some frames.
+
+    Returns the new top of the stack, or a negative code.
+    """
+    call_start, call_entry = i32(header, _CALL_START), i32(header, _CALL_ENTRY)
+    for c in range(call_start[state], call_start[state + 1]):
+        if top + (FEW_PAIRS + 4) * STACK_WIDTH > len(stack):
+            return wide(WIDE)
+        pushed = push(address(header), wide(c), frames)
+        if pushed < 0:
+            return pushed
+        if pushed:
+            config = entered_at(address(header), address(known), wide(call_entry[c]))
+            if _is_new(known, at, end, config, pushed):
+                top = _push(stack, top, at, end, config, pushed, floor_of(header, pushed), flags)
+    return top
+
+
+@inner
+def _any_alive(header, known, byte, at, end, config):  # type: ignore[no-untyped-def]
+    """Whether a configuration knows the byte of some node from `at` to `end`."""
+    if at == end:
+        return False
+    first = alive(header, known, config)
+    bits, classes = u32(known, _ALIVE), base(header, _CLASS_OF)
+    for node in range(at, end):
+        letter = wide(at_i32(classes, at_u8(byte, node)))
+        if (bits[first + (letter >> 5)] >> np.uint32(letter & 31)) & np.uint32(1):
+            return True
+    return False
+
+
+@njit(cache=True)
+def _spread(header, known, words, trie, stack, top, at, end, config, flags):  # type: ignore[no-untyped-def]
+    """Push each node from `at` to `end` with each pair of a configuration that knows its byte.
+
+    Nodes whose tokens are all allowed already are left out. Returns the new top of the stack, or a
+    negative code.
+    """
+    first = alive(header, known, config)
+    bits, marks, classes = u32(known, _ALIVE), u32(known, _MARKS), base(header, _CLASS_OF)
+    byte, nodes = base(words, trie + BYTE), base(words, trie + NODES)
+    start, items = i32(header, _CONFIG_START), i32(header, _CONFIG_ITEMS)
+    targets, chosen = i32(known, _TARGET), i32(header, _QUEUE_STATE)
+    begin, pairs = start[config], (start[config + 1] - start[config]) >> 1
+    for node in range(at, end):
+        letter = wide(at_i32(classes, at_u8(byte, node)))
+        if (bits[first + (letter >> 5)] >> np.uint32(letter & 31)) & np.uint32(1) == 0:
+            continue
+        record = RECORD * node
+        if _all_marked(marks, at_i32(nodes, record + LOW), at_i32(nodes, record + HIGH)):
+            continue
+        n = 0
+        for i in range(pairs):
+            if edge_target_of(header, wide(items[begin + 2 * i]), letter) >= 0:
+                chosen[n] = i
+                n += 1
+        # those where much text changes nothing are pushed last and looked at first
+        for turn in range(2 if n > 1 else 1):
+            for k in range(n):
+                hollow = wide(0)
+                if n > 1:
+                    state = wide(items[begin + 2 * chosen[k]])
+                    hollow = hollow_at(address(header), address(known), state)
+                    if (targets[hollow] == hollow) != (turn == 1):
+                        continue
+                if top + (FEW_PAIRS + 4) * STACK_WIDTH > len(stack):
+                    return wide(WIDE)
+                place, frames = place_of(header, known, config, wide(chosen[k]))
+                if place < 0:
+                    return place
+                if _is_new(known, wide(node), wide(node + 1), place, frames):
+                    top = _push(
+                        stack, top, wide(node), wide(node + 1), place, frames,
+                        floor_of(header, frames), flags,
+                    )  # fmt: skip
+    return top
 
 
 # -- what is allowed, as ranges of positions in the list of tokens in the order of the trie ------

@@ -89,7 +89,7 @@ class _Lowering:
         if loaded.ignore:
             ignored = [self._terminal(name, gap=False) for name in loaded.ignore]
             self.rules[_IGNORED] = repeat(ir.choice(ignored), 0, None)
-            self._gap = ir.Rule(_IGNORED)
+            self._gap = ir.Rule(_IGNORED, called=True)
         self._ask(start, {})
         while self._pending:
             name, origin, scope = self._pending.pop()
@@ -289,8 +289,8 @@ def _prefix(node: ir.Node, prefix: str, known: dict[int, ir.Node]) -> ir.Node:
         return _prefixed(part, prefix, known)
 
     match node:
-        case ir.Rule(name):
-            return ir.Rule(prefix + name)
+        case ir.Rule(name, called):
+            return ir.Rule(prefix + name, called)
         case ir.Sequence(items):
             return ir.Sequence(tuple(map(inner, items)))
         case ir.Choice(items):
