@@ -19,12 +19,11 @@ state of kind PLAIN or LOOP_BODY do not exist, for other kinds the walk asks (`D
 
 from __future__ import annotations
 
-from numba import njit
-
 from structspec.automata.interning import intern_config
 from structspec.automata.linking import address, header_at, linked
 from structspec.automata.memory import MINUS_ONE, ONE, ZERO, Count, Slot, i32, inner, slot, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN, close, cost_after, pop
+from structspec.machine_code.kernel import kernel
 from structspec.masks.tables import MEMO_MASK, Known
 
 _COUNT, _NEXT = slot(Slot.COUNT), slot(Slot.NEXT)
@@ -37,8 +36,8 @@ _LIVE_STATE, _LIVE_SET = slot(Slot.LIVE_STATE), slot(Slot.LIVE_SET)
 _QUEUE_STATE, _QUEUE_SET = slot(Slot.QUEUE_STATE), slot(Slot.QUEUE_SET)
 _SET_START, _SET_ITEMS = slot(Slot.SET_START), slot(Slot.SET_ITEMS)
 _FRAME_COST = slot(Slot.FRAME_COST)
-_HOLLOW, _PLACE, _DEPENDS = int(Known.HOLLOW), int(Known.PLACE), int(Known.DEPENDS)
-_MEMO, _PRICES, _CONFIG_COST = int(Known.MEMO), int(Known.PRICES), int(Slot.CONFIG_COST)
+_HOLLOW, _PLACE, _DEPENDS = slot(Known.HOLLOW), slot(Known.PLACE), slot(Known.DEPENDS)
+_MEMO, _PRICES, _CONFIG_COST = slot(Known.MEMO), slot(Known.PRICES), slot(Slot.CONFIG_COST)
 _UNREACHABLE = 1 << 28
 
 #: Entries of the table from here on: the step leaves the rule's simple states; the rule may end.
@@ -134,7 +133,7 @@ def cost_of(header, known, hollow, frames, floor):  # type: ignore[no-untyped-de
     return cost
 
 
-@njit(cache=True)
+@kernel
 def stride(header, known, config, byte_class):  # type: ignore[no-untyped-def]
     """The configuration after one class, without the rest of the row; or a negative code."""
     table = i32(header, _NEXT)

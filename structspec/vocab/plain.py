@@ -33,8 +33,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from structspec.machine_code import ready
+from structspec.machine_code.kernel import kernel
 from structspec.vocab.blocks import Blocks, lead_bits
 from structspec.vocab.trie import Trie, concatenate
 
@@ -67,6 +68,7 @@ class PlainTokens:
     @classmethod
     def build(cls, tokens: Sequence[bytes | None], size: int) -> PlainTokens:
         """Classify `tokens` for masks of `size` bits."""
+        ready.ensure()
         data, offsets = concatenate([token or b"" for token in tokens])
         lengths = np.zeros(size, np.int32)
         lengths[: len(tokens)], begun = _plain_lengths(data, offsets)
@@ -106,7 +108,7 @@ class PlainTokens:
         )
 
 
-@njit(cache=True)
+@kernel
 def _plain_lengths(data: Any, offsets: Any) -> Any:
     """Code points per token, 0 where it is not plain, and the bytes of its plain beginning.
 

@@ -27,7 +27,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from structspec.machine_code import ready
+from structspec.machine_code.kernel import kernel
 
 __all__ = ["Trie", "concatenate"]
 
@@ -72,6 +74,7 @@ class Trie:
     @classmethod
     def build(cls, tokens: Sequence[bytes | None], ids: Iterable[int] | None = None) -> Trie:
         """The trie of `tokens[i]` for i in `ids` (default: all); None and b"" are left out."""
+        ready.ensure()
         wanted = range(len(tokens)) if ids is None else sorted(ids)
         usable = [(token, i) for i in wanted if (token := tokens[i])]
         usable.sort()
@@ -93,7 +96,7 @@ def concatenate(
     return np.frombuffer(b"".join(tokens), np.uint8).copy(), offsets
 
 
-@njit(cache=True)
+@kernel
 def _common_prefix(data: Any, a: int, a_end: int, b: int, b_end: int) -> int:
     length = 0
     while a + length < a_end and b + length < b_end and data[a + length] == data[b + length]:
@@ -101,7 +104,7 @@ def _common_prefix(data: Any, a: int, a_end: int, b: int, b_end: int) -> int:
     return length
 
 
-@njit(cache=True)
+@kernel
 def _build(data: Any, offsets: Any) -> Any:
     """The node arrays for sorted tokens: depth-first order is the sorted order."""
     count = len(offsets) - 1
