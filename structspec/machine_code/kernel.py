@@ -36,17 +36,22 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return lambda decorated: kernel(decorated, **options)
     compiled = _jit(**options)(function)
-    if isinstance(compiled, Dispatcher):  # or numba is switched off
-        compiled._cache = DiskCache(function)
-    return compiled
+    return (
+        _cached(compiled, function) if isinstance(compiled, Dispatcher) else compiled
+    )  # switched off
 
 
 def c_function(function: Callable[..., Any], signature: Any) -> Any:
     """A function compiled for C, from the disk if it is there; has an `address`."""
     made = CFunc(function, (signature.args, signature.return_type), locals={}, options={})
-    made._cache = DiskCache(function)
+    _cached(made, function)
     made.compile()
     return made
+
+
+def _cached(compiled: Any, function: Callable[..., Any]) -> Any:
+    compiled._cache = DiskCache(function)
+    return compiled
 
 
 class DiskCache:

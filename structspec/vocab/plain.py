@@ -37,7 +37,7 @@ import numpy.typing as npt
 from structspec.machine_code import ready
 from structspec.machine_code.kernel import kernel
 from structspec.vocab.blocks import Blocks, lead_bits
-from structspec.vocab.trie import Trie, concatenate
+from structspec.vocab.trie import Trie, concatenate, in_order
 
 __all__ = ["LONGEST", "PlainTokens"]
 
@@ -66,8 +66,10 @@ class PlainTokens:
         return len(self.upto) - 1
 
     @classmethod
-    def build(cls, tokens: Sequence[bytes | None], size: int) -> PlainTokens:
-        """Classify `tokens` for masks of `size` bits."""
+    def build(
+        cls, tokens: Sequence[bytes | None], size: int, order: Sequence[int] | None = None
+    ) -> PlainTokens:
+        """Classify `tokens` for masks of `size` bits. order: all ids `in_order`, if known."""
         ready.ensure()
         data, offsets = concatenate([token or b"" for token in tokens])
         lengths = np.zeros(size, np.int32)
@@ -82,7 +84,9 @@ class PlainTokens:
         lengths.flags.writeable = False
         upto.flags.writeable = False
         others = np.flatnonzero(lengths[: len(tokens)] == 0).tolist()
-        rest = Trie.build(tokens, others)
+        ordered = np.array(in_order(tokens) if order is None else order, np.int32)
+        plain = lengths[ordered] > 0
+        rest = Trie.of_sorted(tokens, ordered[~plain].tolist())
         tails: list[bytes | None] = [None] * len(tokens)
         beginnings: set[int] = set()
         for i in others:
@@ -101,7 +105,7 @@ class PlainTokens:
             lengths,
             upto,
             rest,
-            walk=Blocks.build(Trie.build(tokens, ids.tolist()), summaries=True),
+            walk=Blocks.build(Trie.of_sorted(tokens, ordered[plain].tolist()), summaries=True),
             others=Blocks.build(rest),
             tails=Blocks.build(Trie.build(tails)),
             begun=before,

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from structspec.machine_code import ready
 from structspec.machine_code.kernel import kernel
 
-__all__ = ["Trie", "concatenate"]
+__all__ = ["Trie", "concatenate", "in_order"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,16 +74,25 @@ class Trie:
     @classmethod
     def build(cls, tokens: Sequence[bytes | None], ids: Iterable[int] | None = None) -> Trie:
         """The trie of `tokens[i]` for i in `ids` (default: all); None and b"" are left out."""
+        return cls.of_sorted(tokens, in_order(tokens, ids))
+
+    @classmethod
+    def of_sorted(cls, tokens: Sequence[bytes | None], ids: Sequence[int]) -> Trie:
+        """The trie of tokens that are in order already, as `in_order` gives them."""
         ready.ensure()
-        wanted = range(len(tokens)) if ids is None else sorted(ids)
-        usable = [(token, i) for i in wanted if (token := tokens[i])]
-        usable.sort()
-        data, offsets = concatenate([entry[0] for entry in usable])
+        data, offsets = concatenate([tokens[i] or b"" for i in ids])
         byte, skip, depth, token_offset = _build(data, offsets)
-        token_ids = np.fromiter((entry[1] for entry in usable), np.int32, len(usable))
+        token_ids = np.array(ids, np.int32)
         for array in (byte, skip, depth, token_offset, token_ids):
             array.flags.writeable = False
         return cls(byte, skip, depth, token_offset, token_ids, int(depth.max()))
+
+
+def in_order(tokens: Sequence[bytes | None], ids: Iterable[int] | None = None) -> list[int]:
+    """The ids of tokens that write something, by their bytes, then ascending."""
+    found = [i for i in (range(len(tokens)) if ids is None else sorted(ids)) if tokens[i]]
+    found.sort(key=tokens.__getitem__)  # type: ignore[arg-type]  # stable: equal ones ascend
+    return found
 
 
 def concatenate(
