@@ -44,9 +44,10 @@ def kernels_in_use() -> dict[str, tuple[str, ...]]:
         for name, value in vars(module).items():
             if not isinstance(value, Dispatcher) or value.py_func.__module__ != module.__name__:
                 continue
-            if not isinstance(value._cache, DiskCache):
+            cache = getattr(value, "_cache", None)
+            if not isinstance(cache, DiskCache):
                 continue
-            index = value._cache.inner._cache_file._load_index()
+            index = cache.inner._cache_file._load_index()
             texts = {text_of(key[0]) for key in index}
             if signatures := sorted(text for text in texts if text is not None):
                 found[f"{module.__name__}:{name}"] = tuple(signatures)
@@ -82,7 +83,7 @@ def record() -> None:
         if running:
             running[-1] += passed
 
-    class Listener(event.Listener):  # type: ignore[misc]
+    class Listener(event.Listener):
         begun: list[float] = []  # noqa: RUF012
 
         def on_start(self, event: Any) -> None:

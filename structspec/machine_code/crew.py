@@ -119,8 +119,8 @@ class Crew:
         """Run one process until nothing is left to do."""
         try:
             process = _start()
-        except OSError as error:
-            logging.getLogger("structspec").debug("no process to compile with: %s", error)
+        except OSError as refusal:
+            logging.getLogger("structspec").debug("no process to compile with: %s", refusal)
             return
         assert process.stdin is not None and process.stdout is not None
         with process:

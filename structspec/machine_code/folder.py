@@ -110,9 +110,10 @@ def _state() -> str:
         for source in sorted(folder.glob("*.py")):
             found = source.stat()
             digest.update(f"{source} {found.st_mtime_ns} {found.st_size}\n".encode())
+    chosen: Any = config  # its names come from the environment
     parts = (
         numba.__version__, llvmlite.__version__, binding.get_process_triple(),
-        config.CPU_NAME or binding.get_host_cpu_name(), config.CPU_FEATURES, config.OPT,
+        chosen.CPU_NAME or binding.get_host_cpu_name(), chosen.CPU_FEATURES, chosen.OPT,
         os.environ.get("NUMBA_CACHE_DIR"),
     )  # fmt: skip
     digest.update(repr(parts).encode())
