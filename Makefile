@@ -13,7 +13,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head bench-compile
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head bench-compile bench-startup soak catalogue warmup
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -85,6 +85,19 @@ bench-masks: $(VENV)/.installed $(PEERS)/.installed  ## masks beside other engin
 
 bench-compile: $(VENV)/.installed $(PEERS)/.installed  ## schema to first mask beside llguidance, all of MaskBench's open half
 	$(BIN)/python -m structspec.bench.compile_times --python $(PEERS)/bin/python
+
+bench-startup: $(VENV)/.installed  ## the first mask of a fresh process, cold and warm, and rows after it
+	$(BIN)/python -m structspec.bench.startup --cold
+
+# TOKENS=... for a shorter one.
+soak: $(VENV)/.installed  ## ten million tokens over 2,000 schemas in 4 threads: flat memory, same answers
+	$(BIN)/python -m structspec.bench.soak --tokens $(or $(TOKENS),10000000)
+
+warmup: $(VENV)/.installed  ## compile the kernels now, in as many processes as there are cores
+	$(BIN)/structspec warmup
+
+catalogue: $(VENV)/.installed  ## renew the list of kernels to compile ahead
+	$(BIN)/python -m structspec.bench.catalogue
 
 bench-grammars: $(VENV)/.installed $(PEERS)/.installed  ## masks of Python and SQL grammars beside other engines
 	$(BIN)/python -m structspec.bench.grammars --python $(PEERS)/bin/python

@@ -16,11 +16,12 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numba import carray, njit, types
+from numba import carray, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from structspec.automata.arena import Lease, zeros
+from structspec.machine_code.kernel import kernel
 
 
 class Slot(IntEnum):
@@ -123,13 +124,12 @@ ZERO: Any = np.int64(0)
 ONE: Any = np.int64(1)
 MINUS_ONE: Any = np.int64(-1)
 #: The decorator of functions that only kernels call: without the wrappers that Python would need.
-_jit: Any = njit
-inner: Any = _jit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner: Any = kernel(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 #: int64 of a number of any integer type.
 wide: Any = np.int64
 
 
-def slot(number: Slot) -> Any:
+def slot(number: int) -> Any:
     """A slot as kernels want it: a constant, but no literal."""
     return np.int64(number)
 

@@ -17,12 +17,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from structspec.automata.arena import zeros
 from structspec.automata.costs import TokenTrie, first_nodes
-from structspec.automata.memory import Count, Memory, i32
+from structspec.automata.memory import Count, Memory, i32, wide
+from structspec.machine_code.kernel import kernel
 
 if TYPE_CHECKING:
     from structspec.vocab import Vocabulary
@@ -119,7 +119,7 @@ _BY_CONFIGURATION = (
 #: Rows of a chunk are 2 ** CHUNK_BITS.
 CHUNK_BITS = 4
 _CHUNK = 1 << CHUNK_BITS
-_POOL_HASH = int(Known.POOL_HASH)
+_POOL_HASH = wide(Known.POOL_HASH)
 #: Result of kernels: CURSORS or STACK is too short for a configuration.
 WIDE = -3
 #: Entries of ALIVE, minus one, and the numbers of each.
@@ -311,7 +311,7 @@ class Knowledge(Memory):
             place_hashes(self.header, table)
 
 
-@njit(cache=True)
+@kernel
 def place_hashes(known, pairs):  # type: ignore[no-untyped-def]
     """Put the pairs of an old POOL_HASH into a new one."""
     table = i32(known, _POOL_HASH)
