@@ -214,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--schemas", type=int, default=2_000)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--length", type=int, default=2_000, help="tokens of a text at most")
-    parser.add_argument("--cache-mib", type=int, default=256, help="budget of the cache")
+    parser.add_argument("--cache-mib", type=int, default=192, help="budget of the cache")
     parser.add_argument("--most-mib", type=float, default=1024)
     parser.add_argument("--most-grown-mib", type=float, default=128)
     parser.add_argument("--vocabulary", choices=sorted(VOCABULARIES), default="smollm2-49k")
@@ -243,7 +243,8 @@ def main(arguments: list[str] | None = None) -> int:
     equal = sum(a["digest"] == b for a, b in zip(soak.sample, fresh, strict=True))
     report = {
         "command": f"{COMMAND} --tokens {options.tokens} --schemas {options.schemas} "
-        f"--threads {options.threads} --vocabulary {options.vocabulary}",
+        f"--threads {options.threads} --vocabulary {options.vocabulary} --length "
+        f"{options.length} --cache-mib {options.cache_mib}",
         "machine": describe_machine(),
         "schemas": len(soak.seen),
         "threads": options.threads,
