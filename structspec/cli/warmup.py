@@ -11,7 +11,7 @@ import typer
 
 def warmup() -> None:
     """Compile the kernels and keep them on disk (up to a minute the first time, once)."""
-    from structspec.masks.warmup import warm_up
+    from structspec.warmup import warm_up
 
     typer.echo("compiling structspec's kernels for this machine; what is on disk already is quick")
     seconds = warm_up(lambda line: typer.echo(f"  {line}"))
