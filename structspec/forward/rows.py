@@ -6,7 +6,8 @@ and gives each the logits it asked for. After verification `keep` leaves in the 
 accepted.
 
 Invariants
-- a row's cached ids are exactly those given to it minus what `keep` and `crop` dropped;
+- a row's cached ids are exactly those given to it minus what `keep` and `crop` dropped; where a
+  shortened model read the last of them, they are cropped before the model itself goes on;
 - a row's logits do not depend on the other rows beyond the rounding of a differently shaped
   matrix product, nor can a row that holds NaN reach another;
 - drafted nodes see the committed text, their ancestors and themselves, at positions that count
@@ -94,6 +95,8 @@ class TargetRows:
         self._targets: dict[int, Target] = {}
         self._used: set[int] = set()
         self._dropped: dict[int, int] = {}  # drafted nodes that a row never kept in its cache
+        # ids of a row that every layer has read: a shortened model fills the lower ones only
+        self._whole: dict[int, int] = {}
 
     @property
     def shares_cache(self) -> bool:
@@ -103,7 +106,7 @@ class TargetRows:
     def open(self) -> int:
         """A new, empty row."""
         row = next(i for i in range(len(self._ids) + 1) if i not in self._ids)
-        self._ids[row] = []
+        self._ids[row], self._whole[row] = [], 0
         if self._cache is None:
             self._targets[row] = Target(self.model)
         elif row in self._used:
@@ -113,7 +116,7 @@ class TargetRows:
 
     def close(self, row: int) -> None:
         """Give a row back."""
-        del self._ids[row]
+        del self._ids[row], self._whole[row]
         self._dropped.pop(row, None)
         self._targets.pop(row, None)
         self._features.pop(row, None)
@@ -141,6 +144,8 @@ class TargetRows:
         same = _common(have, want)
         self._cache.copy_slots(source, target, same, len(want))
         self._ids[target] = list(want)
+        if self._whole[target] >= same:
+            self._whole[target] = max(same, self._whole[source])
 
     def forward(self, calls: Sequence[Call], model: Any = None) -> list[Tensor]:
         """Append ids and return for each call the logits [keep, logit_width] behind its last ids.
@@ -156,8 +161,7 @@ class TargetRows:
             if self._cache is None:
                 results[index] = self._one_target(call)
                 continue
-            if not self._ids[call.row] and not self.taps:
-                call = self._reuse(call)
+            call = self._reuse(call)
             alone = len(call.ids) > _TOGETHER or self._mask_form is None
             if alone and (call.parents is None or self._mask_form is not None):
                 results[index] = self._run([call], model)[0]
@@ -176,11 +180,14 @@ class TargetRows:
         """As `forward`, for chains on slotted rows, but the last layer's states [keep, width]."""
         for call in calls:
             self._check(call)
-        if len(calls) > 1 and (
-            self._mask_form is None or max(len(call.ids) for call in calls) > _TOGETHER
-        ):
-            return [self._run([call], model, states=True)[0] for call in calls]
-        return self._run(calls, model, states=True)
+        calls = [self._reuse(call) for call in calls]
+        apart = [self._mask_form is None or len(call.ids) > _TOGETHER for call in calls]
+        together = [call for call, alone in zip(calls, apart, strict=True) if not alone]
+        shared = iter(self._run(together, model, states=True) if together else ())
+        return [
+            self._run([call], model, states=True)[0] if alone else next(shared)
+            for call, alone in zip(calls, apart, strict=True)
+        ]
 
     def keep(self, row: int, drafted: int, nodes: Sequence[int]) -> int:
         """Keep, of the last `drafted` ids, the path `nodes`; return how many of it stay cached.
@@ -196,6 +203,7 @@ class TargetRows:
             start = len(ids) - drafted
             self._cache.keep(row, start, nodes)
             ids[start:] = [ids[start + node] for node in nodes]
+            self._whole[row] = min(self._whole[row], len(ids))
             if row in self._features:
                 kept = [*range(start), *(start + node for node in nodes)]
                 self._features[row] = self._features[row][kept]
@@ -212,6 +220,7 @@ class TargetRows:
             self._targets[row].crop(count)
         if count:
             del ids[len(ids) - count :]
+            self._whole[row] = min(self._whole[row], len(ids))
             if row in self._features:
                 self._features[row] = self._features[row][: len(ids)]
 
@@ -230,17 +239,22 @@ class TargetRows:
             )
 
     def _reuse(self, call: Call) -> Call:
-        """Copy the beginning of a new row from the row that shares most of it."""
+        """Copy the beginning of a new row from the row that shares most of it.
+
+        Of other rows only what every layer has read.
+        """
+        if self._ids[call.row] or self.taps:
+            return call
         assert self._cache is not None
         most, source = 0, -1
         for row, ids in self._ids.items():
-            same = _common(ids, call.ids[: len(call.ids) - call.keep])
+            same = _common(ids[: self._whole[row]], call.ids[: len(call.ids) - call.keep])
             if same > most:
                 most, source = same, row
         if most < _SHARED_PREFIX:
             return call
         self._cache.copy_slots(source, call.row, 0, most)
-        self._ids[call.row] = list(call.ids[:most])
+        self._ids[call.row], self._whole[call.row] = list(call.ids[:most]), most
         return Call(call.row, call.ids[most:], call.keep, call.parents)
 
     # -- one target per row ------------------------------------------------------------------
@@ -316,6 +330,8 @@ class TargetRows:
             rows = found[at, first : first + call.keep]
             results[index] = rows
             self._ids[call.row].extend(call.ids)
+            if model is None:
+                self._whole[call.row] = len(self._ids[call.row])
             if taps:
                 new = torch.cat([layer[at, : len(call.ids)] for layer in tapped], dim=-1)
                 old = self._features.get(call.row)
