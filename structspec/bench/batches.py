@@ -3,8 +3,8 @@
 Decodes the same tool-calling tasks in batches of several sizes, twice each: drafts of a round made
 together, one call of the draft per depth, and each by itself. Both write the same texts up to
 rounding. CPU seconds are counted, not wall-clock, and the two take turns, so that another process
-on the machine disturbs both alike. The first round of each batch, which reads the prompts, is left
-out.
+on the machine disturbs both alike. The first two rounds of each batch, in which the target and then
+the head read the prompts, are left out.
 
 Example: `python -m structspec.bench.batches --sizes 1 4 8 --json docs/results/batches.json`
 """
@@ -68,7 +68,7 @@ def measure(
                 draft=draft,
                 batch_size=size,
             )
-            more = loop.step()
+            more = loop.step() and loop.step()
             before = _written(loop)
             clock.seconds = 0.0
             began = time.process_time()
