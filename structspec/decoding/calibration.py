@@ -59,7 +59,7 @@ def calibrate(model: Model, draft: Any, *, batch_size: int = 1) -> DraftSource:
     one, several = (_forward_seconds(model, n, batch_size) for n in (1, 1 + _TOKENS))
     step = _step_seconds(model, source, batch_size)
     found = DraftCosts(forward=one, token=max(0.0, several - one) / _TOKENS, step=step)
-    return replace(source, costs=found)  # type: ignore[return-value]
+    return replace(source, costs=found)
 
 
 def _forward_seconds(model: Model, count: int, batch_size: int) -> float:

@@ -180,14 +180,18 @@ class TargetRows:
         """As `forward`, for chains on slotted rows, but the last layer's states [keep, width]."""
         for call in calls:
             self._check(call)
-        calls = [self._reuse(call) for call in calls]
-        apart = [self._mask_form is None or len(call.ids) > _TOGETHER for call in calls]
-        together = [call for call, alone in zip(calls, apart, strict=True) if not alone]
-        shared = iter(self._run(together, model, states=True) if together else ())
-        return [
-            self._run([call], model, states=True)[0] if alone else next(shared)
-            for call, alone in zip(calls, apart, strict=True)
-        ]
+        results: dict[int, Tensor] = {}
+        together: list[tuple[int, Call]] = []
+        for index, call in enumerate(calls):
+            call = self._reuse(call)
+            if self._mask_form is None or len(call.ids) > _TOGETHER:
+                results[index] = self._run([call], model, states=True)[0]
+            else:
+                together.append((index, call))
+        if together:
+            found = self._run([call for _, call in together], model, states=True)
+            results.update((index, rows) for (index, _), rows in zip(together, found, strict=True))
+        return [results[index] for index in range(len(calls))]
 
     def keep(self, row: int, drafted: int, nodes: Sequence[int]) -> int:
         """Keep, of the last `drafted` ids, the path `nodes`; return how many of it stay cached.
@@ -243,7 +247,7 @@ class TargetRows:
 
         Of other rows only what every layer has read.
         """
-        if self._ids[call.row] or self.taps:
+        if self._ids[call.row]:
             return call
         assert self._cache is not None
         most, source = 0, -1
@@ -255,6 +259,8 @@ class TargetRows:
             return call
         self._cache.copy_slots(source, call.row, 0, most)
         self._ids[call.row], self._whole[call.row] = list(call.ids[:most]), most
+        if self.taps:
+            self._features[call.row] = self._features[source][:most]
         return Call(call.row, call.ids[most:], call.keep, call.parents)
 
     # -- one target per row ------------------------------------------------------------------

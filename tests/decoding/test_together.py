@@ -156,6 +156,48 @@ def test_a_row_that_the_first_layers_read_is_never_taken_for_the_targets(
             state, left = constraint.advance(state, token), left - 1
 
 
+@pytest.mark.parametrize("source", ["model", "eagle"])
+def test_a_prompt_of_several_requests_is_read_once_by_target_and_draft(
+    make_llama: Callable[..., Any], tiny_vocab: Vocabulary, bind: Bind, source: str
+) -> None:
+    """Heads read the target's states of it, which are copied with its keys and values."""
+    target, other = (
+        Model(make_llama(6, window=300, seed=seed), None, name=name, vocab=tiny_vocab)
+        for seed, name in ((0, "target"), (9, "other"))
+    )
+    constraint = bind(r"[abc]{3,12}", tiny_vocab)
+    prompt = [0, 1, 2, 3, 4] * 16
+    jobs = [Job(prompt, constraint, max_tokens=14, seed=3, request=i) for i in range(3)]
+    draft = ModelDraft(other) if source == "model" else EagleDraft(eagle(target))
+    seen: dict[str, list[int]] = {"target": [], "other": []}
+    handles = [
+        model.model.register_forward_pre_hook(
+            lambda module, args, kwargs, name=model.name: seen[name].append(
+                int(kwargs["input_ids"].numel())
+            ),
+            with_kwargs=True,
+        )
+        for model in (target, other)
+    ]
+    base = other.model.base_model.register_forward_pre_hook(
+        lambda module, args, kwargs: seen["other"].append(int(kwargs["input_ids"].numel())),
+        with_kwargs=True,
+    )
+    try:
+        together = decode_many(target, jobs, draft=draft)
+    finally:
+        for handle in (*handles, base):
+            handle.remove()
+    assert sum(size >= len(prompt) for size in seen["target"]) == 1
+    assert sum(size >= len(prompt) for size in seen["other"]) == (source == "model")
+    for job, output in zip(jobs, together, strict=True):
+        assert not isinstance(output, Exception)
+        alone = decode(
+            target, prompt, constraint, draft=draft, seed=3, request=job.request, max_tokens=14
+        )
+        assert output.tokens == alone.tokens
+
+
 class Doubles:
     """An engine that doubles, and fails if anyone asks for a negative number."""
 
