@@ -318,28 +318,42 @@ class TargetRows:
         known = self.lean and self._mask_form is not None
         lean = LeanLayers.of(network) if known else None
         if lean is not None:
-            chain = torch.arange(starts[0], starts[0] + count)[None]
-            positions, visible = (chain, None) if layout is None else layout
-            found, tapped = lean.run(ids, positions, self._cache, visible, columns, taps)
+            sizes, keep = [len(c.ids) for c in ordered], [c.keep for c in ordered]
+            if layout is not None and len(ordered) > 1:
+                found, tapped = lean.run_ragged(
+                    ids, layout[0], self._cache, layout[1], sizes, keep, taps
+                )
+            else:
+                chain = torch.arange(starts[0], starts[0] + count)[None]
+                positions, visible = (chain, None) if layout is None else layout
+                found, tapped = lean.run(ids, positions, self._cache, visible, sorted(wanted), taps)
+                found, tapped = found[0], [layer[0] for layer in tapped]
             if not states:
                 found = product(network.get_output_embeddings(), found)
+            parts = list(found.split(keep))
+            learnt = [layer.split(sizes) for layer in tapped]
         else:
             output, columns = self._run_whole(network, ids, columns, layout, states, bool(taps))
             found = output.last_hidden_state if states else output.logits
-            tapped = [output.hidden_states[tap] for tap in taps]
-        self.forwards += model is None
-        place = {column: i for i, column in enumerate(columns)}
-        results: list[Tensor] = [found] * len(calls)
-        for at, (index, call) in enumerate(zip(order, ordered, strict=True)):
             # the wanted columns of one call are consecutive, and so are their places
-            first = place[len(call.ids) - call.keep]
-            rows = found[at, first : first + call.keep]
-            results[index] = rows
+            firsts = [columns.index(len(c.ids) - c.keep) for c in ordered]
+            parts = [
+                found[at, first : first + c.keep]
+                for at, (first, c) in enumerate(zip(firsts, ordered, strict=True))
+            ]
+            learnt = [
+                [output.hidden_states[tap][at, : len(c.ids)] for at, c in enumerate(ordered)]
+                for tap in taps
+            ]
+        self.forwards += model is None
+        results: list[Tensor] = [parts[0]] * len(calls)
+        for at, (index, call) in enumerate(zip(order, ordered, strict=True)):
+            results[index] = parts[at]
             self._ids[call.row].extend(call.ids)
             if model is None:
                 self._whole[call.row] = len(self._ids[call.row])
             if taps:
-                new = torch.cat([layer[at, : len(call.ids)] for layer in tapped], dim=-1)
+                new = torch.cat([layer[at] for layer in learnt], dim=-1)
                 old = self._features.get(call.row)
                 self._features[call.row] = new if old is None else torch.cat([old, new])
         return results
