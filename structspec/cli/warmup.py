@@ -15,7 +15,7 @@ def warmup(
     ),
 ) -> None:
     """Compile the kernels and keep them on disk (up to a minute the first time, once)."""
-    from structspec.masks.warmup import warm_up
+    from structspec.warmup import warm_up
 
     typer.echo("what is on disk already is quick; the rest is compiled for this machine")
     seconds = warm_up(lambda line: typer.echo(f"  {line}"), processes)
