@@ -41,7 +41,15 @@ from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa, CharNfa
 from structspec.frontends.jsonschema.text_automata import add_regex, regex_dfa
 from structspec.frontends.regex import parse, resolve
 
-__all__ = ["FORMATS", "Format", "date_dfa", "format_of", "label_dfa", "ordinary_time_dfa"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "date_dfa",
+    "format_of",
+    "label_dfa",
+    "names_dfa",
+    "ordinary_time_dfa",
+]
 
 
 @dataclass(frozen=True)
@@ -251,8 +259,10 @@ def label_dfa(tagged: bool) -> CharDfa:
     return labels if tagged else labels.difference(_whole(rf"{inner}{{2}}--{inner}*"))
 
 
-def _names(label: CharDfa) -> CharDfa:
-    """Labels with dots between them, up to 253 characters."""
+@cache
+def names_dfa(tagged: bool) -> CharDfa:
+    """Labels with dots between them, of any length together."""
+    label = label_dfa(tagged)
     nfa = CharNfa()
     place = nfa.state()
     states = [nfa.state() for _ in label.rows]
@@ -265,17 +275,17 @@ def _names(label: CharDfa) -> CharDfa:
             nfa.join(states[state], end)
     nfa.read(end, ((0x2E, 0x2E),), place)
     nfa.join(end, last)
-    return CharDfa.of_nfa(nfa, place, last).with_length(1, 253)
+    return CharDfa.of_nfa(nfa, place, last)
 
 
 @cache
 def _hostname() -> CharDfa:
-    return _names(label_dfa(True))
+    return names_dfa(True).with_length(1, 253)
 
 
 @cache
 def _hostname_without_tags() -> CharDfa:
-    return _names(label_dfa(False))
+    return names_dfa(False).with_length(1, 253)
 
 
 # Email -------------------------------------------------------------------------------------------
