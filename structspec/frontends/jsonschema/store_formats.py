@@ -1,6 +1,6 @@
 """Writes the file of `stored`: what the builders of `formats` make.
 
-    python -m structspec.frontends.jsonschema.store_formats
+python -m structspec.frontends.jsonschema.store_formats
 """
 
 from __future__ import annotations
