@@ -28,6 +28,7 @@ from structspec.frontends.jsonschema.stored import BUILDERS, FILE, unpack
 from structspec.frontends.jsonschema.strings import StringShape
 from structspec.frontends.jsonschema.text import _one_large_format
 from structspec.frontends.jsonschema.text_automata import lower, pattern_dfa
+from structspec.frontends.rules.plain import plain
 
 DRAFTS = {"draft4": 4, "draft6": 6, "draft7": 7, "draft2019-09": 2019, "draft2020-12": 2020}
 
@@ -275,6 +276,12 @@ def test_factored_formats_are_their_automata(
         assert accepts(json.dumps(text, ensure_ascii=False)) == expected, text
         if spelling == "any":
             assert accepts(_escaped(text, source)) == expected, text
+
+
+def test_a_hostname_can_be_written_as_rules() -> None:
+    grammar, _ = lower_schema({"type": "string", "format": "hostname"})
+    rules = plain(grammar).rules
+    assert not any(isinstance(node, ir.Automaton) for node in rules.values())
 
 
 PATTERNS = (
