@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +116,7 @@ _BY_CONFIGURATION = (
     (Known.FAR, 1),
     (Known.ENDLESS, 1),
 )
+_DTYPES: dict[int, Any] = {1: np.int32, 4: np.uint32}  # by width
 #: Rows of a chunk are 2 ** CHUNK_BITS.
 CHUNK_BITS = 4
 _CHUNK = 1 << CHUNK_BITS
@@ -241,12 +242,16 @@ class Knowledge(Memory):
         """Give the arrays by configuration at least this length."""
         if configurations <= self._capacity:
             return
-        for slot, width in _BY_CONFIGURATION:
-            if self._capacity:
+        if self._capacity:
+            for slot, width in _BY_CONFIGURATION:
                 self.enlarge(slot, width * configurations)
-            else:
-                dtype = np.uint32 if width == 4 else np.int32
-                self.reserve(slot, width * configurations, Count.CONFIGS, width, dtype)
+        else:
+            self.reserve_all(
+                [
+                    (slot, width * configurations, Count.CONFIGS, width, _DTYPES[width])
+                    for slot, width in _BY_CONFIGURATION
+                ]
+            )
         self._capacity = configurations
 
     def more_rows(self) -> bool:
@@ -302,7 +307,8 @@ class Knowledge(Memory):
     def _add_chunk(self) -> None:
         chunk, _ = zeros(_CHUNK * self._words, clean=False)
         self._chunks.append(chunk.view(np.uint32))
-        self.put(Known.POOL, np.array([c.ctypes.data for c in self._chunks], np.int64))
+        addresses = [c.__array_interface__["data"][0] for c in self._chunks]
+        self.put(Known.POOL, np.array(addresses, np.int64))
         room = min(len(self._chunks) * _CHUNK, self._most_rows)
         self.count[Tally.ROOM] = room
         table = self.get(Known.POOL_HASH)
