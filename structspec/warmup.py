@@ -24,6 +24,16 @@ _SCHEMA = """{"type": "object", "properties": {
   "c": {"type": "array", "items": {"$ref": "#"}, "maxItems": 500}, "d": {"enum": [1, "x"]},
   "e": {"type": "string", "pattern": "^[a-f]+\\\\S*$"}},
   "required": ["a"], "minProperties": 2, "additionalProperties": {"type": "boolean"}}"""
+#: A grammar that is in many rules at once.
+_LEVELS = ("+", "-", "*", "/", "<", ">", "=", "&", "|", "^", "%", "@", "!", "?", ":", ";", "~", "$")
+_ATOMS = " | ".join(['"(" e0 ")"', *(f'"{c}" [0-9]' for c in _LEVELS)])
+_AMBIGUOUS = "\n".join(
+    [
+        "root ::= e0",
+        *(f'e{k} ::= e{k + 1} ("{c}" e{k + 1})*' for k, c in enumerate(_LEVELS)),
+        f"e{len(_LEVELS)} ::= [a-z]+ | {_ATOMS}",
+    ]
+)
 _TEXT = b'{"a": 12, "b": "some text", "c": [{"a": 3, "e": "abc"}], "d": "x", "other": true}'
 
 
@@ -78,6 +88,12 @@ def use_every_kernel() -> Iterator[tuple[str, float]]:
     out = np.zeros((2, len(constraint.mask(state))), np.uint32)
     constraint.fill([constraint.start, state], out)
     constraint.forced(constraint.start)
+    ambiguous = compile_grammar(_AMBIGUOUS, syntax="gbnf").bind(vocab)
+    for text in (b"", b"ab", b"ab+(c"):
+        after = ambiguous.advance_bytes(ambiguous.start, text)
+        if after is None:
+            raise AssertionError("the text of the warm-up does not fit its grammar")
+        ambiguous.mask(after)
     constraint.cache.compact([state])
     place_hashes(constraint.cache.known, np.zeros(0, np.int32))
     yield "masks", spent()

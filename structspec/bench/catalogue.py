@@ -67,7 +67,7 @@ def record() -> None:
 
     from structspec.automata import linking
     from structspec.machine_code import catalogue, ready
-    from structspec.masks.warmup import use_every_kernel
+    from structspec.warmup import use_every_kernel
 
     ready.skip()
     seconds: dict[str, float] = {}

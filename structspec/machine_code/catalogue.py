@@ -1,7 +1,7 @@
 """Which kernels there are, with which types they are called, and how long they take to compile.
 
 `catalogue.json` is written by `python -m structspec.bench.catalogue` from a run that uses every
-kernel (`masks.warmup`); a test holds it to the kernels. It only says what can be compiled ahead: a
+kernel (`warmup`); a test holds it to the kernels. It only says what can be compiled ahead: a
 kernel or a signature that is missing here is compiled when it is first called.
 
 Types are written `int64`, `int32[:]`, `int32[:,:]` (contiguous), with `!` behind them if read-only.

@@ -31,7 +31,7 @@ _CALLED = """
 from numba.core.dispatcher import Dispatcher
 from structspec.bench.catalogue import modules
 from structspec.machine_code import catalogue
-from structspec.masks.warmup import use_every_kernel
+from structspec.warmup import use_every_kernel
 for _ in use_every_kernel():
     pass
 known = {entry.kernel: entry.signatures for entry in catalogue.read()}
