@@ -13,7 +13,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head bench-compile
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head bench-compile bench-startup bench-batches soak catalogue warmup
 
 help:  ## list the verbs
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -64,6 +64,9 @@ greedy-200: $(VENV)/.installed  ## greedy speculation writes what plain greedy d
 bench-forwards: $(VENV)/.installed  ## what a cached forward of n tokens costs
 	$(BIN)/python -m structspec.bench.forwards --threads 1 2 --json docs/results/forwards.json
 
+bench-batches: $(VENV)/.installed  ## what a batch gains when its requests share draft forwards
+	$(BIN)/python -m structspec.bench.batches --json docs/results/batches.json
+
 bench-draft-head: $(VENV)/.installed  ## how well the head that ships covers the target, by depth
 	$(BIN)/python -m structspec.bench.draft_head --json docs/results/draft_head.json
 
@@ -85,6 +88,19 @@ bench-masks: $(VENV)/.installed $(PEERS)/.installed  ## masks beside other engin
 
 bench-compile: $(VENV)/.installed $(PEERS)/.installed  ## schema to first mask beside llguidance, all of MaskBench's open half
 	$(BIN)/python -m structspec.bench.compile_times --python $(PEERS)/bin/python
+
+bench-startup: $(VENV)/.installed  ## the first mask of a fresh process, cold and warm, and rows after it
+	$(BIN)/python -m structspec.bench.startup --cold
+
+# TOKENS=... for a shorter one.
+soak: $(VENV)/.installed  ## ten million tokens over 2,000 schemas in 4 threads: flat memory, same answers
+	$(BIN)/python -m structspec.bench.soak --tokens $(or $(TOKENS),10000000)
+
+warmup: $(VENV)/.installed  ## compile the kernels now, in as many processes as there are cores
+	$(BIN)/structspec warmup
+
+catalogue: $(VENV)/.installed  ## renew the list of kernels to compile ahead
+	$(BIN)/python -m structspec.bench.catalogue
 
 bench-grammars: $(VENV)/.installed $(PEERS)/.installed  ## masks of Python and SQL grammars beside other engines
 	$(BIN)/python -m structspec.bench.grammars --python $(PEERS)/bin/python

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from structspec.masks.constraint import Constraint
     from structspec.models import Model, load
     from structspec.report import Report
+    from structspec.settings import set_compile_processes, set_threads
     from structspec.tools import ToolCall, ToolSet, call_tools, stream_tools, tool
     from structspec.vocab import Vocabulary
 
@@ -88,6 +89,8 @@ __all__ = [
     "compile",
     "generate",
     "load",
+    "set_compile_processes",
+    "set_threads",
     "stream",
     "stream_tools",
     "structured",
@@ -111,6 +114,8 @@ _HOMES = {
     "compile": "structspec.grammar",
     "generate": "structspec.api",
     "load": "structspec.models",
+    "set_compile_processes": "structspec.settings",
+    "set_threads": "structspec.settings",
     "stream": "structspec.api",
     "stream_tools": "structspec.tools",
     "structured": "structspec.decorators",

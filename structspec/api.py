@@ -17,11 +17,8 @@ Example::
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import secrets
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -30,12 +27,11 @@ from structspec.errors import (
     BatchError,
     MissingExtra,
     PromptError,
-    SchemaError,
     StructspecError,
     ValueRejected,
 )
 from structspec.grammar import Grammar
-from structspec.grammar import compile as compile_grammar
+from structspec.kept_grammars import compiled
 
 if TYPE_CHECKING:
     from structspec.decoding.output import Output, Stats
@@ -49,11 +45,6 @@ __all__ = ["Result", "generate", "stream"]
 
 Messages = Sequence[Mapping[str, Any]]
 T = TypeVar("T")
-
-#: How `generate` spells, where the caller does not say.
-_SPELLING = {"spelling": "canonical", "whitespace": "conventional"}
-COMPILE_OPTIONS = frozenset(inspect.signature(compile_grammar).parameters) - {"source"}
-_KEPT_GRAMMARS = 256
 
 
 @dataclass(frozen=True)
@@ -353,7 +344,7 @@ def _job(
     """One request of the loop: prompt encoded, grammar bound, seam healed."""
     from structspec.decoding.healing import heal
     from structspec.decoding.progress import Job
-    from structspec.decoding.prompt import encode_prompt
+    from structspec.prompt import encode_prompt
 
     grammar = compiled(output_type, options)
     encoded = encode_prompt(
@@ -473,44 +464,3 @@ def _model(model: Any) -> Model:
     if isinstance(model, Model):
         return model
     return Model.wrap(model, getattr(model, "tokenizer", None))
-
-
-_grammars: OrderedDict[Any, Grammar] = OrderedDict()
-_grammars_lock = threading.Lock()
-
-
-def compiled(output_type: Any, options: Mapping[str, Any]) -> Grammar:
-    """Compile once per (type, options); the most recent ones are kept."""
-    unknown = sorted(set(options) - COMPILE_OPTIONS)
-    if unknown:
-        raise TypeError(f"unknown argument(s): {', '.join(unknown)}")
-    if isinstance(output_type, Grammar):
-        if options:
-            raise SchemaError(
-                f"a compiled grammar takes no compile options, got {', '.join(sorted(options))}"
-            )
-        return output_type
-    options = {**_SPELLING, **options}
-    try:
-        key: Any = (_key(output_type), tuple(sorted((k, _key(v)) for k, v in options.items())))
-        hash(key)
-    except TypeError:
-        return compile_grammar(output_type, **options)
-    with _grammars_lock:
-        found = _grammars.get(key)
-        if found is not None:
-            _grammars.move_to_end(key)
-            return found
-    grammar = compile_grammar(output_type, **options)
-    with _grammars_lock:
-        _grammars[key] = grammar
-        while len(_grammars) > _KEPT_GRAMMARS:
-            _grammars.popitem(last=False)
-    return grammar
-
-
-def _key(value: Any) -> Any:
-    # Schemas are unhashable; their text says the same. 1 and 1.0 and true differ as text.
-    if isinstance(value, dict | list):
-        return ("json", json.dumps(value))
-    return (type(value), value)

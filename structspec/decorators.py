@@ -32,6 +32,7 @@ from structspec import api
 from structspec.api import Result
 from structspec.errors import PromptError, SchemaError
 from structspec.grammar import Grammar
+from structspec.kept_grammars import COMPILE_OPTIONS, compiled
 
 __all__ = ["StructuredFunction", "StructuredSpec", "structured"]
 
@@ -50,8 +51,8 @@ class StructuredSpec:
     @property
     def grammar(self) -> Grammar:
         """The compiled return type."""
-        compile_options = {k: v for k, v in self.options.items() if k in api.COMPILE_OPTIONS}
-        return api.compiled(self.output_type, compile_options)
+        compile_options = {k: v for k, v in self.options.items() if k in COMPILE_OPTIONS}
+        return compiled(self.output_type, compile_options)
 
     def prompt(self, arguments: Mapping[str, Any]) -> str:
         """The prompt for one call: the template (Jinja) with the function's arguments."""

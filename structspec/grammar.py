@@ -21,10 +21,10 @@ from structspec.automata.tables import Network
 from structspec.errors import SchemaError, SerializationError
 from structspec.frontends.jsonschema import SchemaOptions, lower_schema
 from structspec.frontends.regex import Dialect, lower_pattern
-from structspec.frontends.tags import lower_tags
 from structspec.frontends.types import TypeSpec, describe
 from structspec.ir_codec import decode, encode
 from structspec.limits import Limits, Stopwatch
+from structspec.machine_code import ready
 from structspec.masks.constraint import Constraint
 from structspec.masks.distinct import DistinctConstraint
 from structspec.masks.serial import pack, unpack
@@ -294,6 +294,7 @@ def compile(  # the surface's name: structspec.compile
         resources=resources,
     )
     spec: TypeSpec | None = None
+    ready.ensure()
     watch = Stopwatch(limits)  # one for front end and automaton
     if syntax == "json_schema":
         spec = describe(source)
@@ -302,6 +303,8 @@ def compile(  # the surface's name: structspec.compile
             spec.schema, options, limits, watch, exact=isinstance(source, str)
         )
     elif syntax == "structural_tag":
+        from structspec.frontends.tags import lower_tags
+
         grammar_ir, report = lower_tags(source, options)
     else:
         if not isinstance(source, str):

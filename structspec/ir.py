@@ -45,6 +45,7 @@ __all__ = [
     "Special",
     "Variant",
     "choice",
+    "flat_edges",
     "sequence",
 ]
 
@@ -143,6 +144,23 @@ class FlatEdges:
 
     def __iter__(self) -> Iterator[tuple[tuple[Node, int], ...]]:
         return (self[state] for state in range(len(self)))
+
+
+def flat_edges(rows: Iterable[Iterable[tuple[Node, int]]]) -> FlatEdges:
+    """Rows of (label, target) pairs as `FlatEdges`; a label that is one object is kept once."""
+    numbers: dict[int, int] = {}
+    labels: list[Node] = []
+    cuts, label, target = [0], [], []
+    for row in rows:
+        for node, state in row:
+            found = numbers.setdefault(id(node), len(labels))
+            if found == len(labels):
+                labels.append(node)
+            label.append(found)
+            target.append(state)
+        cuts.append(len(label))
+    arrays = (np.array(numbers, np.int32) for numbers in (cuts, label, target))
+    return FlatEdges(tuple(labels), *arrays)
 
 
 @dataclass(frozen=True, slots=True)

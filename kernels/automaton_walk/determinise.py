@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,6 +26,7 @@ from structspec.automata.memory import Count, Memory, Slot, i32
 from structspec.automata.pushdown import step
 from structspec.errors import BudgetExceeded, KernelError, StaleState
 from structspec.kernels.automaton_walk import DeviceAutomaton
+from structspec.machine_code.kernel import kernel
 from structspec.masks.cache import END, EPOCH_SHIFT
 from structspec.masks.constraint import Constraint
 
@@ -39,7 +39,7 @@ _COUNT, _CONFIGS, _CLASSES = int(Slot.COUNT), int(Count.CONFIGS), int(Count.CLAS
 _CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
 
 
-@njit(cache=True)
+@kernel
 def explore(header, first, limit):  # type: ignore[no-untyped-def]
     """Take every byte class from every configuration from `first` on; the number there are.
 

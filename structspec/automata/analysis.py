@@ -10,7 +10,6 @@ Cost: linear, times a few rounds for the fixed point. Sibling: `fragments`, whic
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from structspec.automata.encode import (
     AUTOMATON,
@@ -21,6 +20,7 @@ from structspec.automata.encode import (
     SEQUENCE,
     SPECIAL,
 )
+from structspec.machine_code.kernel import kernel
 
 #: Weights stop here.
 MOST_WEIGHT = 1 << 20
@@ -30,7 +30,7 @@ HOLDS_MEMBERS, RECURSIVE, HOLDS_BOUNDED = 1, 2, 4
 EMPTY_KEY = 8
 
 
-@njit(cache=True)
+@kernel
 def analyse(kind, first, last, low, high, longest, child, accepting):  # type: ignore[no-untyped-def]
     """(nullable uint8[N], weight int32[N], obstacles uint8[N])."""
     n = len(kind)
@@ -115,7 +115,7 @@ def analyse(kind, first, last, low, high, longest, child, accepting):  # type: i
     return nullable, weight, obstacles
 
 
-@njit(cache=True)
+@kernel
 def fault_of_keys(kind, first, last, child, nullable, obstacles):  # type: ignore[no-untyped-def]
     """`EMPTY_KEY` or the obstacles of the first list of members that has such keys; else 0."""
     for entry in range(len(kind)):

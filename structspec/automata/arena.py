@@ -63,23 +63,32 @@ class Lease:
     """The owner of a block as long as some array refers to it.
 
     used: (first, end) element positions (int32) that may have been written; None: all.
+    parts: how many arrays share the block and have not said yet what was used of them.
     """
 
-    __slots__ = ("__array_interface__", "__weakref__", "_block", "_clean", "used")
+    __slots__ = ("__array_interface__", "__weakref__", "_block", "_clean", "parts", "used")
 
     def __init__(self, block: _Block, elements: int, clean: bool) -> None:
         self._block = block
         self._clean = clean
         self.used: list[tuple[int, int]] | None = None
+        self.parts = 0
         self.__array_interface__ = {
             "version": 3, "typestr": "<i4", "shape": (elements,), "data": (block.address, False),
         }  # fmt: skip
+
+    def part_used(self, first: int, end: int) -> None:
+        """One of the `parts` is done with; these elements of the block may have been written."""
+        self.parts -= 1
+        if self.used is None:
+            self.used = []
+        self.used.append((first, end))
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():
             return
         block, used = self._block, self.used
-        if used is None:
+        if used is None or self.parts:
             used = [(0, block.size // 4)]
         written = max(block.written, sum(end - first for first, end in used) * 4)
         if written > _LARGEST or _kept[0] + written > KEPT:

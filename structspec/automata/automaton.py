@@ -55,6 +55,8 @@ _TABLES: tuple[tuple[Slot, int], ...] = (
     (Slot.CONFIG_ACCEPTS, Count.CONFIGS),
     (Slot.CONFIG_COST, Count.CONFIGS),
 )
+_RESERVED_TABLES = tuple(pair for pair in _TABLES if pair[1] in (Count.CONFIGS, Count.CONFIG_ITEMS))
+_GROWN_TABLES = tuple(slot for slot, _ in _TABLES if slot not in dict(_RESERVED_TABLES))
 # slot, its number for `rehash`, counter
 _HASHES = (
     (Slot.FRAME_HASH, 0, Count.FRAMES),
@@ -242,14 +244,13 @@ class Automaton:
         while configs < _RESERVED and 64 * configs * (n.n_classes + 32) < self.limits.memory:
             configs *= 2
         # Tables that grow with a text are reserved; one block of zeros has room for the others.
-        room: dict[Slot, int] = {}
-        for slot, counter in _TABLES:
-            if counter in (Count.CONFIGS, Count.CONFIG_ITEMS):
-                size = configs if counter == Count.CONFIGS else 2 * configs
-                memory.reserve(slot, size, counter, 1)
-            else:
-                room[slot] = initial
-        memory.reserve(Slot.NEXT, configs * n.n_classes, Count.CONFIGS, n.n_classes)
+        reserved: list[tuple[int, int, int, int, Any]] = [
+            (slot, configs if counter == Count.CONFIGS else 2 * configs, counter, 1, np.int32)
+            for slot, counter in _RESERVED_TABLES
+        ]
+        reserved.append((Slot.NEXT, configs * n.n_classes, Count.CONFIGS, n.n_classes, np.int32))
+        memory.reserve_all(reserved)
+        room: dict[Slot, int] = dict.fromkeys(_GROWN_TABLES, initial)
         sizes = np.diff(n.members.start)[n.members.any_order.astype(bool)]
         words = 1 + -(-int(sizes.max(initial=1)) // 32)  # the count, then a bit per member
         room |= {slot: 4 * initial for slot, _, _ in _HASHES}

@@ -117,6 +117,15 @@ class CharDfa:
         return made
 
     @classmethod
+    def of_parts(
+        cls, classes: tuple[Ranges, ...], rows: Rows, accepting: frozenset[int]
+    ) -> CharDfa:
+        """The automaton that has had these attributes; nothing is looked at."""
+        made = cls.__new__(cls)
+        made.classes, made.rows, made.accepting = classes, rows, accepting
+        return made
+
+    @classmethod
     def of_length(cls, low: int, high: int | None, ranges: Ranges = SCALARS) -> CharDfa:
         """All strings over `ranges` of `low` to `high` (None: any number of) characters."""
         return _repetition(merged(ranges), low, high)

@@ -24,12 +24,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from structspec.automata.chardfa_alphabet import Budget, Meter, Ranges, merged
 from structspec.automata.chardfa_minimise import Rows
 from structspec.errors import SchemaError
+from structspec.machine_code.kernel import kernel
 
 __all__ = ["Budget", "Words", "minimal_words", "prepare"]
 
@@ -113,7 +113,7 @@ def _classes(
     return tuple(classes), number, first
 
 
-@njit(cache=True)
+@kernel
 def _minimal(labels, ends):  # type: ignore[no-untyped-def]
     """int32 arrays (edge_start[S + 1], edge_label, edge_target) and accepts uint8[S].
 
@@ -208,7 +208,7 @@ def _minimal(labels, ends):  # type: ignore[no-untyped-def]
     return edge_start, edge_label, edge_target, accepts
 
 
-@njit(cache=True)
+@kernel
 def _shared(labels, ends, w):  # type: ignore[no-untyped-def]
     """How many letters string `w` shares with the one before it."""
     if w == 0:

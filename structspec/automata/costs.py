@@ -25,7 +25,6 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from structspec.automata.length_costs import fewest_characters
@@ -51,6 +50,7 @@ from structspec.automata.tables import (
 )
 from structspec.automata.views import view_i32, view_u8
 from structspec.errors import BudgetExceeded
+from structspec.machine_code.kernel import kernel
 
 IntArray = NDArray[np.int32]
 
@@ -229,7 +229,7 @@ def solve_costs(
     )  # fmt: skip
 
 
-@njit(cache=True)
+@kernel
 def _sweep(  # type: ignore[no-untyped-def]
     edge_start, edge_class, edge_target, call_start, call_rule, call_target, op_start, op_kind,
     op_first, op_second, final, kind, data, characters, rule_entry, rule_kind, rule_data, loop_min,

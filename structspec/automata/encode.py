@@ -109,7 +109,7 @@ class _Encoder:
 
     def encode(self) -> Program:
         rules, order, number = self._rules, self._order, self._number
-        numbers, known = self._numbers, self._numbers.get
+        numbers, known, entry = self._numbers, self._numbers.get, self._numbers.__getitem__
         rows: list[int] = []  # seven numbers for each node
         child: list[int] = []
         edges: list[tuple[int, int, int]] = []  # (child index, source, target) of automata
@@ -128,11 +128,15 @@ class _Encoder:
                 end = len(text)
             elif cls is ir.Sequence or cls is ir.Choice:
                 what = SEQUENCE if cls is ir.Sequence else CHOICE
-                for item in node.items:
-                    found = known(id(item))
-                    if found is None:
-                        found = numbers[id(item)] = number(item)
-                    child.append(found)
+                try:
+                    child += map(entry, map(id, node.items))
+                except KeyError:  # some item is new
+                    del child[start:]
+                    for item in node.items:
+                        found = known(id(item))
+                        if found is None:
+                            found = numbers[id(item)] = number(item)
+                        child.append(found)
             elif cls is ir.Rule:
                 what, least = RULE, int(node.called)
                 child.append(number(rules[node.name]))

@@ -17,7 +17,6 @@ Source: K. Thompson, "Regular expression search algorithm", 1968.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from structspec.automata.encode import (
     AUTOMATON,
@@ -43,6 +42,7 @@ from structspec.automata.tables import (
     PLAIN,
     REST,
 )
+from structspec.machine_code.kernel import kernel
 
 #: Types of edges.
 EMPTY, BYTE, CALL, OPERATION = ZERO, ONE, ONE + ONE, ONE + ONE + ONE
@@ -60,7 +60,7 @@ def _grown(array):  # type: ignore[no-untyped-def]
     return larger
 
 
-@njit(cache=True)
+@kernel
 def fragments(  # type: ignore[no-untyped-def]
     kind, first, last, low, high, size, longest, child, source, target, text, char_mask,
     char_suffix, accepting, suffix_mask, suffix_next, nullable, weight, inline, expand,

@@ -15,9 +15,8 @@ Every function returns a number or `GROW` (a table is full; nothing was changed)
 
 from __future__ import annotations
 
-from numba import njit
-
 from structspec.automata.memory import GROW, Count, Slot, i32, inner, slot, u32, wide
+from structspec.machine_code.kernel import kernel
 
 _COUNT = slot(Slot.COUNT)
 _FRAMES, _SETS, _SET_ITEMS = int(Count.FRAMES), int(Count.SETS), int(Count.SET_ITEMS)
@@ -43,13 +42,13 @@ def _mix(h, x):  # type: ignore[no-untyped-def]
     return (h ^ (h >> 15)) & 0x7FFFFFFFFFFF
 
 
-@njit(cache=True)
+@kernel
 def intern_frame(header, state, register, parents, cost):  # type: ignore[no-untyped-def]
     """The number of the frame; `cost` is its cost after the return, kept if the frame is new."""
     returns, registers = i32(header, _FRAME_RETURN), i32(header, _FRAME_REGISTER)
     parent, table = i32(header, _FRAME_PARENTS), i32(header, _FRAME_HASH)
     size = len(table) - 1
-    i = _mix(_mix(_mix(17, state), register), parents) & size
+    i = _mix(_mix(_mix(wide(17), state), register), parents) & size
     while table[i] > 0:
         f = wide(table[i]) - 1
         if returns[f] == state and registers[f] == register and parent[f] == parents:
@@ -68,14 +67,14 @@ def intern_frame(header, state, register, parents, cost):  # type: ignore[no-unt
     return f
 
 
-@njit(cache=True)
+@kernel
 def intern_set(header, items, n):  # type: ignore[no-untyped-def]
     """The number of the set `items[:n]`, which must be sorted and free of duplicates."""
     if n == 0:
         return 0
     start, pool, table = i32(header, _SET_START), i32(header, _SET_POOL), i32(header, _SET_HASH)
     size = len(table) - 1
-    h = 29
+    h = wide(29)
     for k in range(n):
         h = _mix(h, wide(items[k]))
     i = h & size
@@ -148,7 +147,7 @@ def with_member(header, row, k, levels):  # type: ignore[no-untyped-def]
     pool, table = u32(header, _BITS_POOL), i32(header, _BITS_HASH)
     if (n + 1) * words > len(pool) or 2 * (n + 1) > len(table):
         return GROW
-    h = 31
+    h = wide(31)
     for w in range(words):  # build the row in the free place behind the last one
         value = pool[row * words + w]
         if w == 0:
@@ -175,7 +174,7 @@ def with_member(header, row, k, levels):  # type: ignore[no-untyped-def]
     return n
 
 
-@njit(cache=True)
+@kernel
 def intern_config(header, states, sets, n, accepts, cost):  # type: ignore[no-untyped-def]
     """The number of the configuration of `n` pairs, which must be sorted by state."""
     start, pool = i32(header, _CONFIG_START), i32(header, _CONFIG_POOL)
@@ -213,7 +212,7 @@ def intern_config(header, states, sets, n, accepts, cost):  # type: ignore[no-un
     return c
 
 
-@njit(cache=True)
+@kernel
 def rehash(header, which):  # type: ignore[no-untyped-def]
     """Fill an emptied hash table again after it has grown. which: 0 frames, 1 sets, 2 configs,
     3 member sets."""
@@ -223,13 +222,13 @@ def rehash(header, which):  # type: ignore[no-untyped-def]
         returns, registers = i32(header, _FRAME_RETURN), i32(header, _FRAME_REGISTER)
         parent = i32(header, _FRAME_PARENTS)
         for f in range(1, count[_FRAMES]):
-            h = _mix(_mix(_mix(17, wide(returns[f])), wide(registers[f])), wide(parent[f]))
+            h = _mix(_mix(_mix(wide(17), wide(returns[f])), wide(registers[f])), wide(parent[f]))
             _place(table, h, f)
     elif which == 1:
         table = i32(header, _SET_HASH)
         start, pool = i32(header, _SET_START), i32(header, _SET_POOL)
         for s in range(1, count[_SETS]):
-            h = 29
+            h = wide(29)
             for k in range(start[s], start[s + 1]):
                 h = _mix(h, wide(pool[k]))
             _place(table, h, s)
@@ -246,7 +245,7 @@ def rehash(header, which):  # type: ignore[no-untyped-def]
         table = i32(header, _BITS_HASH)
         bits, words = u32(header, _BITS_POOL), count[_BITS_WORDS]
         for row in range(count[_BITS]):
-            h = 31
+            h = wide(31)
             for w in range(words):
                 h = _mix(h, wide(bits[row * words + w]))
             _place(table, h, row)

@@ -15,13 +15,13 @@ fewest characters; `chardfa_lengths` for all lengths of a regular language.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.tables import BOUNDED, COUNT, LOOP_BODY, PLAIN
+from structspec.machine_code.kernel import kernel
 
 
-@njit(cache=True)
+@kernel
 def fewest_characters(  # type: ignore[no-untyped-def]
     edge_start, edge_class, edge_target, call_start, call_rule, call_target, op_start, op_kind,
     op_first, op_second, final, kind, rule_entry, class_enabled,

@@ -13,22 +13,36 @@ Example: `expand_at` is defined with `@linked("structspec_expand", 3)` and calle
 
 from __future__ import annotations
 
-import logging
-import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import binding
-from numba import carray, cfunc, njit, types
+from numba import carray, types
 from numba.extending import intrinsic
 
-__all__ = ["address", "header_at", "linked", "load"]
+from structspec.machine_code import ready
+from structspec.machine_code.kernel import c_function, kernel
+
+__all__ = ["Linked", "address", "declare", "defined", "header_at", "linked", "load"]
 
 # More than any header has; the length of the array view is never looked at.
 _LONGEST_HEADER = 512
-_waiting: list[tuple[str, Callable[..., Any], Any]] = []
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A kernel that is called by symbol."""
+
+    symbol: str
+    function: Callable[..., Any]
+    signature: Any
+
+
+#: All linked kernels of the modules imported so far, by `module:name`.
+defined: dict[str, Linked] = {}
+_waiting: list[Linked] = []
 _loaded: list[Any] = []  # keeps the machine code alive
 _lock = threading.Lock()
 
@@ -38,7 +52,9 @@ def linked(symbol: str, arguments: int) -> Callable[[Callable[..., Any]], Any]:
     signature = types.int64(*[types.int64] * arguments)
 
     def decorate(function: Callable[..., Any]) -> Any:
-        _waiting.append((symbol, function, signature))
+        made = Linked(symbol, function, signature)
+        defined[f"{function.__module__}:{function.__qualname__}"] = made
+        _waiting.append(made)
         return types.ExternalFunction(symbol, signature)
 
     return decorate
@@ -51,32 +67,23 @@ def load() -> int:
     """
     if not _waiting:
         return 0
+    ready.ensure()
     with _lock:
-        if _waiting and not _on_disk(_waiting[0][1]):
-            logging.getLogger("structspec").warning(
-                "compiling structspec's kernels for this machine; this happens once and may take "
-                "a minute ('structspec warmup' does it ahead of time)"
-            )
         count = 0
         while _waiting:
-            symbol, function, signature = _waiting[0]
-            compiled = cfunc(signature, cache=True)(function)
-            binding.add_symbol(symbol, compiled.address)
+            compiled = c_function(_waiting[0].function, _waiting[0].signature)
+            binding.add_symbol(_waiting[0].symbol, compiled.address)
             _loaded.append(compiled)
             _waiting.pop(0)
             count += 1
         return count
 
 
-def _on_disk(function: Callable[..., Any]) -> bool:
-    """Whether numba's cache seems to hold a function."""
-    code = function.__code__
-    path = Path(code.co_filename)
-    folder = os.environ.get("NUMBA_CACHE_DIR")
-    pattern = f"{path.stem}.{function.__qualname__}-*.nbi"
-    if folder:
-        return any(Path(folder).rglob(pattern))
-    return any((path.parent / "__pycache__").glob(pattern))
+def declare() -> None:
+    """Register symbols for callers that are compiled here but never run."""
+    for each in defined.values():
+        if binding.address_of_symbol(each.symbol) is None:
+            binding.add_symbol(each.symbol, 1)
 
 
 @intrinsic
@@ -89,13 +96,13 @@ def _pointer_i64(typingctx, number):  # type: ignore[no-untyped-def]
     return signature, codegen
 
 
-@njit(cache=True)
+@kernel
 def header_at(number):  # type: ignore[no-untyped-def]
     """The header at an address."""
     return carray(_pointer_i64(number), (_LONGEST_HEADER,))  # type: ignore[call-arg]
 
 
-@njit(cache=True)
+@kernel
 def address(header):  # type: ignore[no-untyped-def]
     """The address of a header."""
     return header.ctypes.data

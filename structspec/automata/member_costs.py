@@ -7,11 +7,11 @@ Numba kernels over the arrays of a `Network`, used by `costs` when it measures a
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from structspec.automata.memory import ZERO, inner, wide
 from structspec.automata.tables import MEMBER, MEMBER_KEY
 from structspec.automata.views import view_i32, view_u8
+from structspec.machine_code.kernel import kernel
 
 #: No finite text (or token sequence) leads there.
 UNREACHABLE = 1 << 28
@@ -143,7 +143,7 @@ def owed_after(k, rest, last_extra, room, required, key, value):  # type: ignore
     return rest - min(key[k] + value[k], last_extra)
 
 
-@njit(cache=True)
+@kernel
 def reachable_members(  # type: ignore[no-untyped-def]
     n_states, edge_start, edge_class, edge_target, op_start, op_kind, op_argument, kind, data,
     members_start, class_enabled,
@@ -297,7 +297,7 @@ def _find_member(reach_start, reach_member, state, member):  # type: ignore[no-u
     return lo
 
 
-@njit(cache=True)
+@kernel
 def key_tokens(  # type: ignore[no-untyped-def]
     edge_start, edge_class, edge_target, sample, reach_start, reach_member, reach_bytes,
     reach_via, trie_byte, trie_skip, trie_terminal, root,

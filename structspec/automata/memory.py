@@ -16,11 +16,12 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
-from numba import carray, njit, types
+from numba import carray, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from structspec.automata.arena import Lease, zeros
+from structspec.machine_code.kernel import kernel
 
 
 class Slot(IntEnum):
@@ -123,13 +124,12 @@ ZERO: Any = np.int64(0)
 ONE: Any = np.int64(1)
 MINUS_ONE: Any = np.int64(-1)
 #: The decorator of functions that only kernels call: without the wrappers that Python would need.
-_jit: Any = njit
-inner: Any = _jit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+inner: Any = kernel(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 #: int64 of a number of any integer type.
 wide: Any = np.int64
 
 
-def slot(number: Slot) -> Any:
+def slot(number: int) -> Any:
     """A slot as kernels want it: a constant, but no literal."""
     return np.int64(number)
 
@@ -215,7 +215,7 @@ class Memory:
 
     def __init__(self, slots: int = len(Slot)) -> None:
         self._arrays: dict[int, NDArray[Any]] = {}
-        self._leases: dict[int, Lease] = {}
+        self._leases: dict[int, tuple[Lease, int]] = {}  # and the first element in the block
         self._spans: dict[int, tuple[int, int]] = {}  # position in `counters`, elements of an entry
         self.header: NDArray[np.int64] = np.zeros(2 * slots, np.int64)
 
@@ -272,12 +272,28 @@ class Memory:
         self, slot: int, size: int, counter: int, width: int, dtype: Any = np.int32
     ) -> None:
         """Put zeros in a slot, of which the first `counters[counter]` times `width` are in use."""
-        self._give_back(slot)
-        array, lease = zeros(size)
-        self._spans[slot] = counter, width
-        if lease is not None:
-            self._leases[slot] = lease
-        self.put(slot, array.view(dtype))
+        self.reserve_all([(slot, size, counter, width, dtype)])
+
+    def reserve_all(self, tables: list[tuple[int, int, int, int, Any]]) -> None:
+        """The same for several (slot, size, counter, width, dtype), out of one block.
+
+        Those whose size differs from one use to the next belong at the end: the others then lie on
+        the same pages of a block that is used again.
+        """
+        array, lease = zeros(sum([table[1] for table in tables]))
+        address, first = array.__array_interface__["data"][0], 0
+        header, arrays = self.header, self._arrays
+        for slot, size, counter, width, dtype in tables:
+            self._give_back(slot)
+            self._spans[slot] = counter, width
+            if lease is not None:
+                lease.parts += 1
+                self._leases[slot] = lease, first
+            part = array[first : first + size]
+            arrays[slot] = part if dtype is np.int32 else part.view(dtype)
+            header[2 * slot] = address + 4 * first
+            header[2 * slot + 1] = size
+            first += size
 
     def _used(self, slot: int) -> int:
         """How many elements of a reserved array may have been written."""
@@ -289,9 +305,10 @@ class Memory:
         return min(size, (int(self.counters[counter]) + 2) * width)
 
     def _give_back(self, slot: int) -> None:
-        lease = self._leases.pop(slot, None)
-        if lease is not None:
-            lease.used = [(0, self._used(slot))]
+        found = self._leases.pop(slot, None)
+        if found is not None:
+            lease, first = found
+            lease.part_used(first, first + self._used(slot))
 
     def __del__(self) -> None:
         for slot in list(self._leases):

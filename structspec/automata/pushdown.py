@@ -16,8 +16,6 @@ A. Cox, "Regular expression matching can be simple and fast", 2007 (lazy determi
 
 from __future__ import annotations
 
-from numba import njit
-
 from structspec.automata.interning import (
     has_bit,
     intern_config,
@@ -47,6 +45,7 @@ from structspec.automata.memory import (
     u32,
     wide,
 )
+from structspec.machine_code.kernel import kernel
 
 #: Reserved configuration numbers.
 UNKNOWN, DEAD = 0, 1
@@ -100,7 +99,7 @@ _LIVE_STATE, _LIVE_SET, _LIVE_DONE = (
 _SCRATCH_A, _CLASSES, _STEPS = slot(Slot.SCRATCH_A), int(Count.CLASSES), int(Count.STEPS)
 
 
-@njit(cache=True)
+@kernel
 def step(header, config, byte_class):  # type: ignore[no-untyped-def]
     """The configuration after one byte of the class: a number, `DEAD`, or a negative code."""
     count = i32(header, _COUNT)
@@ -139,7 +138,7 @@ def step(header, config, byte_class):  # type: ignore[no-untyped-def]
     return result
 
 
-@njit(cache=True)
+@kernel
 def begin(header, entry, nullable):  # type: ignore[no-untyped-def]
     """The start configuration: the start rule entered with the bottom frame."""
     i32(header, _LIVE_STATE)[0] = entry
@@ -599,7 +598,7 @@ def _prune(header, state, frames):  # type: ignore[no-untyped-def]
     return frames if n == total else intern_set(header, out, n)
 
 
-@njit(cache=True)
+@kernel
 def run(header, config, data):  # type: ignore[no-untyped-def]
     """Advance over the bytes of `data` (uint8[n]).
 

@@ -16,13 +16,13 @@ Cost: each (state, class) once; equal sets of edges are looked at once per state
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from structspec.automata.encode import FIRST_MASK
 from structspec.automata.fragments import BYTE, CALL
 from structspec.automata.memory import MINUS_ONE, ONE, ZERO, inner, wide
 from structspec.automata.tables import LOOP_BODY, MEMBER
 from structspec.automata.views import view_i32, view_i64, view_rows, view_u8
+from structspec.machine_code.kernel import kernel
 
 #: Results of `determinise`.
 DONE, GROW, PAUSE, OVERFLOW = 0, 1, 2, 3
@@ -39,7 +39,7 @@ GROUP_WIDTH = 7
 _PARENT, _VIA, _MOVED, _MOVED_BY, _STATE, _PRIMARY, _KNOWN = range(7)
 
 
-@njit(cache=True)
+@kernel
 def byte_classes(masks, edges, class_of):  # type: ignore[no-untyped-def]
     """The coarsest partition of the bytes that respects all byte edges, into class_of[256].
 
@@ -203,7 +203,7 @@ def _single(s, empty, edges, essential, stamp, counts, out, one, of_single, star
     return found
 
 
-@njit(cache=True)
+@kernel
 def determinise(  # type: ignore[no-untyped-def]
     head, empty, marks, edges, ops, roots, class_start, classes, n_byte_classes, n_classes,
     essential, stamp, out, of_single, counts, start, pool, table, state_of_root,
@@ -233,7 +233,7 @@ def determinise(  # type: ignore[no-untyped-def]
         counts[REHASH] = 0
         size = len(table) - 1
         for s in range(counts[STATES]):
-            i = _place(table, pool, start[s], start[s + 1] - start[s])
+            i = _place(table, pool, wide(start[s]), wide(start[s + 1] - start[s]))
             while table[i] > 0:
                 i = (i + 1) & size
             table[i] = s + 1
@@ -451,7 +451,7 @@ def _holds(pool, lo, hi, state):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True)
+@kernel
 def merge_classes(  # type: ignore[no-untyped-def]
     n_byte_classes, n_classes, edge_start, edge_class, edge_target, edge_primary
 ):  # fmt: skip

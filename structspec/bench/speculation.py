@@ -96,7 +96,7 @@ class Bench:
 
     def prepare(self, task: ToolTask) -> None:
         """Compile a task's grammar ahead: no engine's compilation is part of its answer's time."""
-        from structspec.api import compiled
+        from structspec.kept_grammars import compiled
 
         with contextlib.suppress(StructspecError):  # each answer will say so
             compiled(task.schema, {}).bind(self.model.vocab)
@@ -146,8 +146,8 @@ class Bench:
         )
 
     def _assisted(self, setting: Setting, task: ToolTask) -> Answer:
-        from structspec.api import compiled
         from structspec.decoding import GrammarLogitsProcessor
+        from structspec.kept_grammars import compiled
 
         constraint = compiled(task.schema, {}).bind(self.model.vocab)
         processor = GrammarLogitsProcessor(constraint, max_new_tokens=self.max_tokens)
@@ -177,7 +177,7 @@ class Bench:
         """transformers' own generate, timed without the compilation of the grammar."""
         import torch
 
-        from structspec.decoding.prompt import encode_prompt
+        from structspec.prompt import encode_prompt
 
         ids = torch.tensor([encode_prompt(self.model, task.messages).ids])
         forwards = 0

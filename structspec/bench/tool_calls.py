@@ -97,7 +97,7 @@ def _gap(
     """Distance of the logits of the two tokens that were chosen at position `at`."""
     import torch
 
-    from structspec.decoding.prompt import encode_prompt
+    from structspec.prompt import encode_prompt
 
     if at >= len(plain) or at >= len(fast):
         return None

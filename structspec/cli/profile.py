@@ -48,8 +48,8 @@ def measure(
 ) -> tuple[dict[str, float], list[dict[str, Any]], str | None]:
     """Milliseconds of each phase, a row per state, and why the text does not fit (or None)."""
     from structspec.grammar import compile as compile_grammar
-    from structspec.masks.warmup import warm_up
     from structspec.vocab import Vocabulary
+    from structspec.warmup import warm_up
 
     if tokenizer is None:
         vocab = Vocabulary([*(bytes((b,)) for b in range(256)), None], [256])

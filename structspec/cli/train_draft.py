@@ -186,7 +186,8 @@ def _collect(
     deadline: float,
 ) -> Iterator[int]:
     """Answer the tasks that the store lacks until the deadline; yields how many it holds."""
-    from structspec.drafting.answers import collect, read_answers
+    from structspec.decoding.collect import collect
+    from structspec.drafting.answers import read_answers
     from structspec.drafting.sampler import AnswerSampler
     from structspec.drafting.states import observe
 

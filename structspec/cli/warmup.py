@@ -9,10 +9,14 @@ from __future__ import annotations
 import typer
 
 
-def warmup() -> None:
+def warmup(
+    processes: int = typer.Option(
+        None, min=1, help="Processes that compile; as many as there are cores unless given."
+    ),
+) -> None:
     """Compile the kernels and keep them on disk (up to a minute the first time, once)."""
-    from structspec.masks.warmup import warm_up
+    from structspec.warmup import warm_up
 
-    typer.echo("compiling structspec's kernels for this machine; what is on disk already is quick")
-    seconds = warm_up(lambda line: typer.echo(f"  {line}"))
+    typer.echo("what is on disk already is quick; the rest is compiled for this machine")
+    seconds = warm_up(lambda line: typer.echo(f"  {line}"), processes)
     typer.echo(f"ready after {seconds:.1f} s")

@@ -1,8 +1,9 @@
-"""Decoding: prompts and the loop that joins drafts, forwards and verification.
+"""Decoding: the loop that joins drafts, forwards and verification.
 
-`loop` decodes requests, `prompt` and `healing` are what goes in, `output` what comes out; caches
-and laws are in `structspec.forward`. Importing this package imports no torch; the names below do
-when touched.
+`loop` decodes requests, `healing` repairs the seam of what goes in, `output` is what comes out,
+`collect` samples answers for training; prompts are encoded by `structspec.prompt`, caches and laws
+are in `structspec.forward`. Importing this package imports no torch; the names below do when
+touched.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ __all__ = [
     "Loop",
     "Output",
     "PrefixedConstraint",
-    "Prompt",
     "Sampling",
     "Stats",
     "Stream",
     "StreamEvent",
     "Target",
+    "calibrate",
     "decode",
     "decode_many",
-    "encode_prompt",
     "heal",
     "speculate",
 ]
@@ -36,15 +36,14 @@ _HOMES = {
     "speculate": "custom_generate",
     "Output": "output",
     "PrefixedConstraint": "healing",
-    "Prompt": "prompt",
     "Sampling": "structspec.forward.warp",
     "Stats": "output",
     "Target": "structspec.forward.target",
+    "calibrate": "calibration",
     "Job": "progress",
     "Loop": "loop",
     "decode": "loop",
     "decode_many": "loop",
-    "encode_prompt": "prompt",
     "heal": "healing",
 }
 

@@ -34,6 +34,7 @@ from structspec.decoding.output import Output
 from structspec.decoding.progress import Job, row_seed
 from structspec.errors import BatchError, SchemaError, UnsupportedFeature, VocabularyError
 from structspec.forward.warp import Sampling
+from structspec.kept_grammars import compiled
 from structspec.models import Model
 from structspec.vocab import Vocabulary
 
@@ -193,8 +194,6 @@ def _model(network: Any, vocab: Any, output_type: Any) -> Model:
 
 
 def _constraint(target: Model, output_type: Any, options: dict[str, Any] | None) -> Any:
-    from structspec.api import compiled
-
     if hasattr(output_type, "advance") and hasattr(output_type, "mask"):
         return output_type
     return compiled(output_type, options or {}).bind(target.vocab)

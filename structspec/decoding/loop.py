@@ -53,6 +53,7 @@ from structspec.decoding.output import Output
 from structspec.decoding.progress import Job, OnToken, Progress
 from structspec.drafting import Draft, Drafter, DraftSource, Request, draft_source
 from structspec.drafting.draft import Mask, single_token
+from structspec.drafting.together import draft_together, plan_of
 from structspec.errors import DraftError, StructspecError
 from structspec.forward.rows import Call, TargetRows
 from structspec.forward.warp import Sampling
@@ -187,6 +188,7 @@ class Loop:
         self._count = draft_count
         self._batch_size = batch_size
         self._rows = TargetRows(model)
+        self._shared: dict[Any, Any] = {}  # what the requests' drafters have in common
         self._active: list[_Active] = []
         self._waiting: deque[tuple[int, Progress]] = deque()
         self._verifiers: dict[int, str] = {}
@@ -236,7 +238,7 @@ class Loop:
                 continue
             if not choice:
                 self._finish(active)
-        works = [work for active in list(self._active) if (work := self._propose(active))]
+        works = self._propose()
         if works:
             self._forward(works)
             self._verify(works)
@@ -265,6 +267,7 @@ class Loop:
                         self.model,
                         self._rows,
                         row,
+                        self._shared,
                     )
                 )
                 if self._count > 1 and not hasattr(active.drafter, "propose_several"):
@@ -294,25 +297,34 @@ class Loop:
 
     # -- one round ---------------------------------------------------------------------------
 
-    def _propose(self, active: _Active) -> Work | None:
-        progress = active.progress
-        drafts = [Draft()]
-        try:
-            if active.drafter is not None:
-                with progress.timed("draft_time"):
-                    ask = (progress.state, progress.context, progress.left, progress.stats.steps)
-                    tree = getattr(active.drafter, "propose_tree", None)
-                    if tree is not None:
-                        drafts = tree(*ask)
-                    elif self._count > 1 and progress.sampling.temperature:  # greedy ones are equal
-                        drafts = active.drafter.propose_several(*ask, self._count)  # type: ignore[attr-defined]
-                    else:
-                        drafts = [active.drafter.propose(*ask)]
-            with progress.timed("mask_time"):
-                return Work(progress, drafts, self._verifiers[active.index])
-        except StructspecError as error:
-            self._fail(active, error)
-            return None
+    def _propose(self) -> list[Work]:
+        """Drafts for every active request; those that run networks share their forwards."""
+        asking = [active for active in self._active if active.drafter is not None]
+        plans = []
+        for active in asking:
+            progress = active.progress
+            # greedy drafts of one request would be equal
+            count = self._count if progress.sampling.temperature else 1
+            ask = (progress.state, progress.context, progress.left, progress.stats.steps)
+            plans.append(plan_of(active.drafter, *ask, count))
+        outcomes, seconds = draft_together(plans)
+        drafted = {id(active): [Draft()] for active in self._active}
+        for active, outcome, spent in zip(asking, outcomes, seconds, strict=True):
+            active.progress.stats.draft_time += spent
+            if isinstance(outcome, StructspecError):
+                self._fail(active, outcome)
+            else:
+                drafted[id(active)] = outcome
+        works = []
+        for active in list(self._active):
+            progress = active.progress
+            try:
+                with progress.timed("mask_time"):
+                    drafts = drafted[id(active)]
+                    works.append(Work(progress, drafts, self._verifiers[active.index]))
+            except StructspecError as error:
+                self._fail(active, error)
+        return works
 
     def _of(self, work: Work) -> _Active:
         return next(a for a in self._active if a.progress is work.progress)

@@ -39,6 +39,7 @@ from structspec.drafting.copying import CopyIndex
 from structspec.drafting.heads import EagleHead
 from structspec.drafting.states import Group
 from structspec.drafting.unrolled import Places, unroll
+from structspec.kept_grammars import compiled
 from structspec.models import Model
 
 __all__ = ["Alpha", "Laws", "inputs", "kept_tokens", "measure"]
@@ -61,8 +62,6 @@ class Laws:
     @classmethod
     def of(cls, group: Group, model: Model) -> Laws:
         """Walk the group's answers through its grammar."""
-        from structspec.api import compiled
-
         constraint = compiled(group.schema, {}).bind(model.vocab)
         known: dict[bytes, int] = {}
         rows: list[np.ndarray] = []

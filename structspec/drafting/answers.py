@@ -8,14 +8,13 @@ Invariants
 - the file only grows: a run that was stopped goes on behind its last whole line;
 - a held-out task shares no function with any training task, so its functions are new to the head.
 
-Cost: one generation per answer; it is nearly all of the time that training takes.
-
-Sibling: `training` reads them.
+Siblings: `decoding.collect` samples them by the loop, `sampler` many at once with the target's
+states; `training` reads them.
 
 Example::
 
     train, held_out = split(tasks, share=0.1)
-    collect(model, train, Path("answers.jsonl"), max_tokens=200)
+    ids = choose_vocabulary((a.output for a in read_answers(path)), model, size=5120)
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from structspec.errors import PromptError, StructspecError
+from structspec.errors import PromptError
 from structspec.models import Model
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "Functions",
     "Task",
     "choose_vocabulary",
-    "collect",
     "read_answers",
     "split",
 ]
@@ -120,64 +118,6 @@ def split(tasks: Sequence[Task], share: float) -> tuple[list[Task], list[Task]]:
     return train, held_out
 
 
-def collect(
-    model: Model,
-    tasks: Iterable[Task],
-    path: Path,
-    *,
-    max_tokens: int = 256,
-    per_task: int = 1,
-    seed: int = 0,
-    report: Callable[[int, int], None] | None = None,
-) -> int:
-    """Sample answers to tasks and append them to `path`; return how many it holds then.
-
-    Answers that are there already are passed over, tasks that cannot be answered are too.
-    `report` is called with (answers, output tokens) after each.
-    """
-    from structspec.api import compiled
-    from structspec.decoding.loop import decode
-    from structspec.decoding.prompt import encode_prompt
-
-    done = {answer.id for answer in read_answers(path)}
-    tokens = 0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _drop_torn_line(path)
-    with path.open("a", encoding="utf-8") as file:
-        for task in tasks:
-            for k in range(per_task):
-                name = f"{task.id}#{k}"
-                if name in done:
-                    continue
-                digest = hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=7).digest()
-                try:
-                    constraint = compiled(task.schema, {}).bind(model.vocab)
-                    prompt = encode_prompt(model, list(task.messages)).ids
-                    output = decode(
-                        model,
-                        prompt,
-                        constraint,
-                        draft="auto",
-                        max_tokens=max_tokens,
-                        seed=int.from_bytes(digest, "big"),
-                    )
-                except StructspecError:
-                    continue
-                row = {
-                    "id": name,
-                    "schema": task.schema,
-                    "prompt": list(prompt),
-                    "output": list(output.tokens),
-                }
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                file.flush()
-                done.add(name)
-                tokens += len(output.tokens)
-                if report is not None:
-                    report(len(done), tokens)
-    return len(done)
-
-
 def read_answers(path: Path) -> Iterator[Answer]:
     """The answers in a file, none if there is no file; a torn last line is passed over."""
     if not path.is_file():
@@ -225,12 +165,3 @@ def choose_vocabulary(
         if data:
             chosen[token] = None
     return sorted(chosen)
-
-
-def _drop_torn_line(path: Path) -> None:
-    """Cut a last line that an interrupt left unfinished."""
-    if not path.is_file():
-        return
-    data = path.read_bytes()
-    if data and not data.endswith(b"\n"):
-        path.write_bytes(data[: data.rfind(b"\n") + 1])

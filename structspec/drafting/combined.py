@@ -34,6 +34,7 @@ from structspec.drafting.draft import (
 )
 from structspec.drafting.forced import ForcedSpans
 from structspec.drafting.lookup import ContextIndex, LookupDraft
+from structspec.drafting.together import Plan, draft_alone, plan_of
 
 __all__ = ["CombinedDraft", "FirstOf"]
 
@@ -114,9 +115,15 @@ class _FirstOfDrafter:
         self._by_first = False
 
     def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
+        return draft_alone(self.plan(state, context, left, step, 1))[0]
+
+    def plan(self, state: int, context: Sequence[int], left: int, step: int, count: int) -> Plan:
         draft = self._first.propose(state, context, left, step)
         self._by_first = len(draft) >= self._least and draft.q is None
-        return draft if self._by_first else self._second.propose(state, context, left, step)
+        if self._by_first:
+            return [draft]
+        drafts = yield from plan_of(self._second, state, context, left, step, 1)
+        return drafts
 
     def observe(self, draft: Draft, accepted: int) -> None:
         (self._first if self._by_first else self._second).observe(draft, accepted)

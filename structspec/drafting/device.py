@@ -45,6 +45,7 @@ from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Draft, DraftBuilder, Request
 from structspec.drafting.loop_cache import LoopCache
 from structspec.drafting.model import ModelDraft, ModelDrafter, _Path
+from structspec.drafting.together import Plan
 from structspec.errors import BudgetExceeded, DraftError, KernelError
 from structspec.forward.rows import TargetRows
 from structspec.forward.slots import fits
@@ -104,6 +105,10 @@ class DeviceDrafter(ModelDrafter):
         """Give back the memory of the loops."""
         super().close()
         self._loops.clear()
+
+    def _plan(self, state: int, context: Sequence[int], left: int, step: int, count: int) -> Plan:
+        yield from ()  # its rounds are captured whole: nothing is shared with other requests
+        return self._propose(state, context, left, step, count)
 
     @torch.inference_mode()
     def _propose(

@@ -27,7 +27,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -198,7 +198,8 @@ class Request:
     `sampling` are the target's settings and `noise` its `Randomness`: a drafter that samples
     draws from `noise.uniforms(number, step, Purpose.DRAFT, ...)` and from nothing else.
     `model` is the target, `rows` the `TargetRows` that hold its cache and `row` this request's
-    row there, for drafts that use the target's own layers or states; None elsewhere.
+    row there, for drafts that use the target's own layers or states; None elsewhere. `shared`
+    holds what the drafters of one loop have in common, such as the cache of a draft model.
     """
 
     constraint: ConstraintLike
@@ -209,11 +210,16 @@ class Request:
     model: Any = None
     rows: Any = None
     row: int = -1
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 @runtime_checkable
 class Drafter(Protocol):
-    """Proposes tokens for one request."""
+    """Proposes tokens for one request.
+
+    One that runs a network may also have `plan(state, context, left, step, count)`, a generator
+    that lets the requests of a round share forwards (`together`).
+    """
 
     def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
         """A draft behind `context` (prompt and output ids), whose state is `state`.

@@ -34,8 +34,10 @@ from torch import Tensor
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.copying import Copy, CopyIndex
 from structspec.drafting.draft import Draft, Mask, Request
+from structspec.drafting.head_steps import HeadSteps, MedusaSteps, Step
 from structspec.drafting.heads import EagleHead, HeadCache, MedusaHeads
-from structspec.drafting.model import DraftSettings, ModelDraft, ModelDrafter, _Path
+from structspec.drafting.model import DraftSettings, Found, ModelDraft, ModelDrafter, _Path
+from structspec.drafting.together import Ask, Plan
 from structspec.errors import DraftError
 
 __all__ = ["EagleDraft", "HeadFiles", "MedusaDraft"]
@@ -139,11 +141,25 @@ class _HeadDrafter(ModelDrafter):
 
 @dataclass
 class _Run:
-    """A path's own branch: the head's cache, its last state, how many drafted tokens it read."""
+    """A path's own branch of the head's cache, and what it has still to read.
+
+    `state`: the head's at its last place; `left`: tokens to read; `read`: drafted tokens that it
+    has read, or that are left.
+    """
 
     cache: HeadCache
     state: Tensor
-    read: int = 0
+    left: list[int]
+    read: int
+
+    def step(self, places: Tensor) -> Step:
+        """The next token; logits are wanted behind the last one. Its feature is the head's own."""
+        token = self.left.pop(0)
+        return Step(self.cache, self.state, [token], wanted=None if self.left else places)
+
+    def branch(self) -> _Run:
+        """A run that goes on from here by itself."""
+        return _Run(self.cache.branch(), self.state, [], self.read)
 
 
 class _EagleDrafter(_HeadDrafter):
@@ -160,12 +176,11 @@ class _EagleDrafter(_HeadDrafter):
         self._most_copies = _COPIES[0]
         self._runs: dict[int, _Run] = {}
 
-    def propose_several(
-        self, state: int, context: Sequence[int], left: int, step: int, count: int
-    ) -> list[Draft]:
+    def plan(self, state: int, context: Sequence[int], left: int, step: int, count: int) -> Plan:
         """See `ModelDrafter`."""
         self._copies.extend(context[len(self._copies) :])
-        return super().propose_several(state, context, left, step, count)
+        drafts = yield from super().plan(state, context, left, step, count)
+        return drafts
 
     def observe(self, draft: Draft, accepted: int) -> None:
         """Adapt the length, and how much is copied, to what was kept."""
@@ -199,74 +214,79 @@ class _EagleDrafter(_HeadDrafter):
         if len(path.builder.tokens) >= _DEEPEST:
             path.done = True
 
-    @torch.inference_mode()
-    def _run(
-        self, base: list[int], paths: list[_Path], active: list[_Path]
-    ) -> list[tuple[Tensor, Tensor | None]]:
+    def _run(self, base: list[int], paths: list[_Path], active: list[_Path]) -> Found:
+        head = HeadSteps(self._eagle)
         if active[0].row < 0:
-            state = self._absorb(base)
-            if state is None:
+            # all drafts start from one text and one forced span: they are fed once
+            places = self._places(active[0])
+            features, known = self._learnt(base)
+            if places is None or features is None:
                 for path in paths:
                     path.done = True
                 return []
+            drafted = active[0].builder.tokens
+            left = [*base[known + 1 :], *drafted]
+            tokens, wanted = base[known + 1 - len(features) : known + 1], None if left else places
+            step = Step(self._cache, features, tokens, tapped=True, wanted=wanted)
+            ((state, logits),) = yield Ask(head, [step])
+            run = _Run(self._cache.branch(), state, left, len(drafted))
+            while run.left:
+                ((run.state, logits),) = yield Ask(head, [run.step(places)])
             for row, path in enumerate(paths):
                 path.row = row
-                self._runs[row] = _Run(self._cache.branch(), state)
-            # places that the target has not read yet come first in every branch
-            unread = base[self._cache.length + 1 :]
-            for run in self._runs.values():
-                self._feed(run, unread)
-        results = []
+                self._runs[row] = run.branch()
+            return [self._over_ids(logits, active[0], places)] * len(active)
+        asked = []
         for path in active:
             run = self._runs[path.row]
-            self._feed(run, path.builder.tokens[run.read :])
+            places = self._places(path)
+            if places is None:
+                path.done = True
+                continue
+            run.left += path.builder.tokens[run.read :]
             run.read = len(path.builder.tokens)
-            results.append(self._logits_of(run.state, path))
-        return results
+            asked.append((path, run, places))
+        found: dict[int, Tensor] = {}
+        while feeding := [each for each in asked if each[1].left]:
+            answers = yield Ask(head, [run.step(places) for _, run, places in feeding])
+            for (path, run, _), (state, logits) in zip(feeding, answers, strict=True):
+                run.state, found[path.row] = state, logits
+        return [self._over_ids(found[path.row], path, places) for path, _, places in asked]
 
-    def _absorb(self, base: list[int]) -> Tensor | None:
-        """Read what the target has learnt of the text since; the head's state at its end.
+    def _learnt(self, base: list[int]) -> tuple[Tensor | None, int]:
+        """The target's states of places that the head has not read, and how many places it knows.
 
         None before the target's first forward, and where the text has not gone on.
         """
         rows, row = self._rows, self._cache_rows[0]
         known = min(rows.length(row), len(base) - 1)
         if known < 1:
-            return None
+            return None, 0
         first = min(self._cache.length, known - 1)
         if first < self._cache.length and self._cache.keys is not None:
             # the last place is read again for its state
             assert self._cache.values is not None
             self._cache.keys = self._cache.keys[:, :first]
             self._cache.values = self._cache.values[:, :first]
-        features = self._eagle.reduce(self._cast(rows.features(row)[first:known]))
-        tokens = torch.tensor(base[first + 1 : known + 1], device=features.device)
-        return self._eagle(features, tokens, self._cache)[-1:]
+        return rows.features(row)[first:known], known
 
-    def _cast(self, states: Tensor) -> Tensor:
-        return states.to(self._eagle.fc.weight.dtype)
+    def _places(self, path: _Path) -> Tensor | None:
+        """Places of the draft's vocabulary whose logits a path needs; None: none is legal."""
+        if not self._settings.masked:
+            return torch.arange(len(self._known), device=self._eagle.draft_ids.device)
+        legal = self._legal(path.builder.mask)
+        return torch.from_numpy(legal).to(self._eagle.draft_ids.device) if legal.size else None
 
-    def _feed(self, run: _Run, tokens: Sequence[int]) -> None:
-        """Go on behind tokens whose features are the head's own."""
-        for token in tokens:
-            one = torch.tensor([token], device=run.state.device)
-            run.state = self._eagle(run.state, one, run.cache)
-
-    def _logits_of(self, state: Tensor, path: _Path) -> tuple[Tensor, Tensor | None]:
-        ids, head = self._eagle.draft_ids, self._eagle
-        mask = path.builder.mask if self._settings.masked else None
-        copy = None if head.copy is None else self._copies.look(path.builder.tokens, mask)
-        if mask is None:
-            return self._over(self._mixed(head.logits(state), copy, ids), ids), None
-        legal = self._legal(mask)
-        if not legal.size:  # `_law` ends the draft
-            return self._over(head.logits(state), ids), None
-        places = torch.from_numpy(legal).to(state.device)
-        some = ids[places]
-        logits = self._mixed(head.logits(state, places), copy, some)
-        if self._sparse:
-            return logits, some
-        return self._over(logits, some), None
+    @torch.inference_mode()
+    def _over_ids(
+        self, logits: Tensor, path: _Path, places: Tensor
+    ) -> tuple[Tensor, Tensor | None]:
+        """Logits over some ids of the target, or as a row over all of them; copies mixed in."""
+        ids = self._eagle.draft_ids[places]
+        if self._eagle.copy is not None:
+            mask = path.builder.mask if self._settings.masked else None
+            logits = self._mixed(logits, self._copies.look(path.builder.tokens, mask), ids)
+        return (logits, ids) if self._sparse else (self._over(logits, ids), None)
 
     def _mixed(self, logits: Tensor, copy: Copy | None, ids: Tensor) -> Tensor:
         if copy is None:
@@ -292,13 +312,10 @@ class _MedusaDrafter(_HeadDrafter):
         super().__init__(request, settings)
         self._medusa = heads
 
-    @torch.inference_mode()
-    def _run(
-        self, base: list[int], paths: list[_Path], active: list[_Path]
-    ) -> list[tuple[Tensor, Tensor | None]]:
+    def _run(self, base: list[int], paths: list[_Path], active: list[_Path]) -> Found:
         rows, row = self._rows, self._cache_rows[0]
         known = min(rows.length(row), len(base))
-        results: list[tuple[Tensor, Tensor | None]] = []
+        wanted: list[tuple[Tensor, int]] = []
         for number, path in enumerate(paths):
             path.row = number
         for path in active:
@@ -307,6 +324,8 @@ class _MedusaDrafter(_HeadDrafter):
             if known < 1 or not 0 <= head < len(self._medusa.heads):
                 path.done = True
                 continue
-            state = rows.features(row)[known - 1 : known]
-            results.append((self._translated(self._medusa.logits(state, head)), None))
-        return results
+            wanted.append((rows.features(row)[known - 1 : known], head))
+        if not wanted:
+            return []
+        found = yield Ask(MedusaSteps(self._medusa), wanted)
+        return [self._translated(logits, None) for logits in found]

@@ -32,8 +32,8 @@ import torch
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Request
 from structspec.drafting.model import DraftSettings, ModelDraft, ModelDrafter
+from structspec.drafting.reads import shared_rows
 from structspec.errors import DraftError
-from structspec.forward.rows import TargetRows
 from structspec.models import Model
 
 __all__ = ["EarlyExit", "shortened"]
@@ -62,7 +62,7 @@ class EarlyExit(DraftSettings):
             return ModelDrafter(
                 request, settings, alignment, request.rows, request.row, network, shared=True
             )
-        rows = TargetRows(short)
+        rows = shared_rows(request, short)
         return ModelDrafter(request, settings, alignment, rows, rows.open())
 
 

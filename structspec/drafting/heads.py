@@ -123,15 +123,19 @@ class _Attention(nn.Module):
 
     def attend(self, q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
         """Attention of q over the visible places, bool [T, S]; returns [T, size]."""
+        return product(self.o_proj, self.mix(q, keys, values, visible))
+
+    def mix(self, q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
+        """The values that q sees, before the last projection: [T, heads · width]."""
         repeat = self.heads // self.groups
         if q.shape[1] == 1 and not torch.is_grad_enabled():
             # the heads of a group are rows of one product: no copies of their keys
             one = q.reshape(self.groups, repeat, self.head_dim) * self.head_dim**-0.5
             scores = (one @ keys.transpose(1, 2)).masked_fill(~visible, -torch.inf)
-            return product(self.o_proj, (scores.softmax(-1) @ values).reshape(1, -1))
+            return (scores.softmax(-1) @ values).reshape(1, -1)
         keys, values = keys.repeat_interleave(repeat, 0), values.repeat_interleave(repeat, 0)
         mixed = nn.functional.scaled_dot_product_attention(q, keys, values, attn_mask=visible)
-        return self.o_proj(mixed.transpose(0, 1).reshape(q.shape[1], -1))
+        return mixed.transpose(0, 1).reshape(q.shape[1], -1)
 
 
 class _MLP(nn.Module):
@@ -266,25 +270,41 @@ class EagleHead(nn.Module):
 
     def forward(self, features: Tensor, tokens: Tensor, cache: HeadCache) -> Tensor:
         """States a [T, size] behind features g [T, size] and the tokens that follow them [T]."""
-        start, count = cache.length, len(tokens)
-        places = torch.arange(start, start + count, device=features.device)
+        return self.side_by_side(features, tokens, [(cache, len(tokens))])
+
+    def side_by_side(
+        self, features: Tensor, tokens: Tensor, parts: Sequence[tuple[HeadCache, int]]
+    ) -> Tensor:
+        """As `forward` for several texts at once: (cache, how many places), one after the other."""
+        device, attention = features.device, self.midlayer.self_attn
+        ranges = [range(cache.length, cache.length + count) for cache, count in parts]
+        places = torch.tensor([place for own in ranges for place in own], device=device)
         read, residual = self.inputs(features, self.embed(tokens))
-        q, k, v = self.midlayer.self_attn.project(read, self.rotary(places))
-        keys, values = cache.append(k, v)
-        visible = torch.arange(start + count, device=features.device) <= places[:, None]
-        return self.finish(residual, self.midlayer.self_attn.attend(q, keys, values, visible))
+        q, k, v = attention.project(read, self.rotary(places))
+        mixed, first = [], 0
+        for cache, count in parts:
+            own = slice(first, first + count)
+            keys, values = cache.append(k[:, own], v[:, own])
+            visible = torch.arange(keys.shape[1], device=device) <= places[own, None]
+            mixed.append(attention.mix(q[:, own], keys, values, visible))
+            first += count
+        return self.finish(residual, product(attention.o_proj, torch.cat(mixed)))
 
     def logits(self, states: Tensor, places: Tensor | None = None) -> Tensor:
         """Logits of states a [T, size] over the draft's vocabulary, or some places of it."""
         normed = self._borrowed["norm"](states) if self.first else self.norm(states)
         rows = self._output_rows()
-        few = places is not None and 4 * len(places) < len(rows)  # else gathering costs more
+        few = places is not None and not self.wants_all(places)
         if few:
             rows = rows[places]
         out = linear(normed, rows.to(normed.dtype))
         if places is not None and not few:
             out = out[:, places]
         return out if out.dtype == torch.float64 else out.float()
+
+    def wants_all(self, places: Tensor) -> bool:
+        """Whether gathering the rows of so many places costs more than computing them all."""
+        return 4 * len(places) >= len(self.draft_ids)
 
     def with_copies(
         self, logits: Tensor, tokens: Tensor, kinds: Tensor, ids: Tensor | None = None

@@ -14,7 +14,8 @@ Invariants
   its last: the target gives it no probability, so it is refused and the residual drawn there.
   Cutting it off instead would bias the text.
 
-Cost: one forward of the draft model per free token, for all drafts of the round at once.
+Cost: one forward of the draft model per free token, for all drafts of all requests of the round at
+once (`reads`, `together`).
 
 Siblings: `device.DeviceDrafter` draws such drafts without asking the host; `early_exit.EarlyExit`
 runs the target's own first layers; `forced`, `lookup` and `combined` need no model.
@@ -28,9 +29,9 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -40,13 +41,18 @@ from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Draft, DraftBuilder, Request, single_token
 from structspec.drafting.forced import ForcedSpans
 from structspec.drafting.head import Head
+from structspec.drafting.lengths import DraftCosts, DraftLength
+from structspec.drafting.reads import Reader, Wanted, shared_rows
+from structspec.drafting.together import Ask, Plan, draft_alone
 from structspec.errors import DraftError, ModelError
-from structspec.forward.rows import Call, TargetRows
+from structspec.forward.rows import TargetRows
 from structspec.forward.warp import History, Sampling, draft_law
 from structspec.models import Model
 from structspec.verification.randomness import Purpose, sample_inverse
 
 __all__ = ["DraftSettings", "ModelDraft", "ModelDrafter"]
+
+Found: TypeAlias = Generator[Ask, Any, list[tuple[Tensor, Tensor | None]]]
 
 # More legal tokens than this and gathering rows of the output matrix costs more than it saves.
 _SPARSE = 4096
@@ -57,8 +63,10 @@ class DraftSettings:
     """How long and how free a model's drafts are, whichever model it is.
 
     `length`: free tokens of the first draft; later ones adapt between 1 and `max_length` unless
-    `adaptive` is off. `limit`: all tokens of a draft, forced ones included. `spans`: whether
-    forced spans go in. `masked`: whether the grammar masks the draft.
+    `adaptive` is off. `costs`: what rounds take (`decoding.calibrate` measures it); adaptive drafts
+    then have the length of the most expected tokens per second, from none to `max_length`.
+    `limit`: all tokens of a draft, forced ones included. `spans`: whether forced spans go in.
+    `masked`: whether the grammar masks the draft.
     """
 
     length: int = 4
@@ -67,6 +75,7 @@ class DraftSettings:
     limit: int = 32
     spans: bool = True
     masked: bool = True
+    costs: DraftCosts | None = None
 
     def settings(self) -> dict[str, Any]:
         """These settings as keyword arguments of another draft."""
@@ -105,7 +114,7 @@ class ModelDraft(DraftSettings):
             )
         from structspec.drafting.device import DeviceDrafter, device_can_draft
 
-        rows = TargetRows(self.model)
+        rows = shared_rows(request, self.model)
         drafter = DeviceDrafter if device_can_draft(self, request, alignment) else ModelDrafter
         return drafter(request, self, alignment, rows, rows.open())
 
@@ -131,7 +140,10 @@ class ModelDrafter:
         self._network = network
         self._shared = shared
         self._spans = ForcedSpans(request.constraint)
-        self._length = settings.length
+        self._lengths = DraftLength(
+            settings.length, settings.max_length, adaptive=settings.adaptive, costs=settings.costs
+        )
+        self._length = 0  # of this round
         sampling: Sampling = request.sampling or Sampling()
         self._sampling = sampling
         truncated = sampling.top_k is not None or sampling.top_p is not None or bool(sampling.min_p)
@@ -153,25 +165,24 @@ class ModelDrafter:
         self, state: int, context: Sequence[int], left: int, step: int, count: int
     ) -> list[Draft]:
         """`count` independent drafts behind `context`."""
+        return draft_alone(self.plan(state, context, left, step, count))
+
+    def plan(self, state: int, context: Sequence[int], left: int, step: int, count: int) -> Plan:
+        """The same as a plan, whose forwards other requests may share (`together`)."""
+        self._length = self._lengths.next(step)
         try:
-            return self._propose(state, context, left, step, count)
+            drafts = yield from self._plan(state, context, left, step, count)
+            return drafts
         except ModelError as error:
             raise DraftError(f"the draft {self._settings.model.name} failed: {error}") from error
 
     def observe(self, draft: Draft, accepted: int) -> None:
         """Adapt the length to what was kept."""
-        if not self._settings.adaptive:
-            return
         free = next(
             (f for f, d in zip(self._free, self._last, strict=True) if d is draft), list[int]()
         )
-        if not free:
-            return
         right = sum(place < accepted for place in free)
-        if right == len(free):
-            self._length = min(self._settings.max_length, self._length + 2)
-        elif accepted in free:  # a free token was refused, not a span before it
-            self._length = max(1, (self._length + right + 1) // 2)
+        self._lengths.learn(len(free), right, accepted in free)
 
     def close(self) -> None:
         """Give back the cache rows."""
@@ -181,9 +192,7 @@ class ModelDrafter:
 
     # -- one round -----------------------------------------------------------------------------
 
-    def _propose(
-        self, state: int, context: Sequence[int], left: int, step: int, count: int
-    ) -> list[Draft]:
+    def _plan(self, state: int, context: Sequence[int], left: int, step: int, count: int) -> Plan:
         limit = self._settings.limit
         paths = [
             _Path(
@@ -205,7 +214,7 @@ class ModelDrafter:
             active = [path for path in paths if not path.done]
             if not active:
                 break
-            found = self._run(base, paths, active)
+            found = yield from self._run(base, paths, active)
             for path, (states, sparse) in zip(
                 [path for path in active if not path.done], found, strict=True
             ):
@@ -246,20 +255,31 @@ class ModelDrafter:
                 path.done = True
                 return
 
-    def _run(
-        self, base: list[int], paths: list[_Path], active: list[_Path]
-    ) -> list[tuple[Tensor, Tensor | None]]:
+    def _run(self, base: list[int], paths: list[_Path], active: list[_Path]) -> Found:
         """Logits behind each active path, with their ids where only some were computed."""
+        reader = Reader(self._rows, self._network, self._head)
+        if self._shared and not self._rows.length(self._cache_rows[0]):
+            # the target is about to read the prompt: nothing is gained by reading it before
+            for path in paths:
+                path.done = True
+            return []
         if active[0].row < 0:
             # all drafts start from one text and one forced span: they are read once
-            ids = base + self._alignment.context(active[0].builder.tokens)
-            states = self._read([(self._cache_rows[0], ids)])
+            (found,) = yield Ask(reader, [self._wanted(base, active[0], self._cache_rows[0])])
             for row, path in zip(self._forked(len(paths)), paths, strict=True):
                 path.row = row
-            return [self._logits(states[0], path) for path in active]
-        asks = [(path.row, base + self._alignment.context(path.builder.tokens)) for path in active]
-        states = self._read(asks)
-        return [self._logits(s, path) for s, path in zip(states, active, strict=True)]
+            return [self._translated(*found)] * len(active)
+        found = yield Ask(reader, [self._wanted(base, path, path.row) for path in active])
+        return [self._translated(*each) for each in found]
+
+    def _wanted(self, base: list[int], path: _Path, row: int) -> Wanted:
+        """The text that a row is to hold, and what is wanted behind it."""
+        ids = base + self._alignment.context(path.builder.tokens)
+        if self._head is None:
+            return Wanted(row, ids)
+        mask = path.builder.mask
+        few = int(np.bitwise_count(mask).sum()) <= _SPARSE
+        return Wanted(row, ids, mask if few else None)
 
     def _forked(self, count: int) -> list[int]:
         """Cache rows for `count` drafts, all holding what the first one holds."""
@@ -269,32 +289,11 @@ class ModelDrafter:
             self._rows.fork(self._cache_rows[0], row)
         return self._cache_rows[:count]
 
-    def _read(self, asks: list[tuple[int, list[int]]]) -> list[Tensor]:
-        """Bring rows to the given ids; the last state (or logits) of each."""
-        calls = []
-        for row, ids in asks:
-            known = self._rows.ids(row)
-            same = min(_common(known, ids), len(ids) - 1)
-            self._rows.crop(row, len(known) - same)
-            calls.append(Call(row, ids[same:]))
-        network = self._network
-        if self._head is not None:
-            return [rows[-1:] for rows in self._rows.states(calls, network)]
-        return [rows[-1:] for rows in self._rows.forward(calls, network)]
+    def _translated(self, logits: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The draft's logits over the target's ids, as wide as the target's, if over all ids."""
+        return (self._wide(logits) if ids is None else logits), ids
 
-    def _logits(self, found: Tensor, path: _Path) -> tuple[Tensor, Tensor | None]:
-        if self._head is None:
-            return self._translated(found), None
-        mask = path.builder.mask
-        allowed = int(np.bitwise_count(mask).sum())
-        if allowed > _SPARSE:
-            return self._translated(self._head.logits(found)), None
-        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
-        ids = torch.from_numpy(np.flatnonzero(bits)).to(found.device)
-        return self._head.logits(found, ids, mask), ids
-
-    def _translated(self, logits: Tensor) -> Tensor:
-        """The draft's logits over the target's ids, as wide as the target's."""
+    def _wide(self, logits: Tensor) -> Tensor:
         if self._alignment.identical:
             missing = self._width - logits.shape[1]
             if missing <= 0:
@@ -379,10 +378,3 @@ class _Path:
             q[place] = row
         marks = [place not in self.rows for place in range(len(self.builder.tokens))]
         return self.builder.build(q, marks)
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    limit = min(len(left), len(right))
-    if list(left[:limit]) == list(right[:limit]):
-        return limit
-    return next(i for i in range(limit) if left[i] != right[i])

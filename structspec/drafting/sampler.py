@@ -16,7 +16,7 @@ Invariants
 Cost: a prompt is read once; a step of 32 answers to 350-token prompts takes about twice a step of
 one (CPU), since one answer alone is bound by reading the weights.
 
-Siblings: `states` keeps what this makes; `answers.collect` samples by the decoding loop, with any
+Siblings: `states` keeps what this makes; `decoding.collect` samples by the decoding loop, with any
 model, one answer at a time.
 
 Example::
@@ -40,7 +40,9 @@ from structspec.drafting.answers import Task
 from structspec.drafting.draft import single_token
 from structspec.drafting.states import Group
 from structspec.errors import ModelError, StructspecError
+from structspec.kept_grammars import compiled
 from structspec.models import Model
+from structspec.prompt import encode_prompt
 
 __all__ = ["AnswerSampler"]
 
@@ -143,9 +145,6 @@ class AnswerSampler:
                         yield self._group(prompt)
 
     def _prompts(self, tasks: Iterable[Task], per_task: int) -> Iterator[_Prompt]:
-        from structspec.api import compiled
-        from structspec.decoding.prompt import encode_prompt
-
         for task in tasks:
             try:
                 constraint = compiled(task.schema, {}).bind(self.model.vocab)

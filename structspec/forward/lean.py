@@ -3,7 +3,8 @@
 A forward of a few tokens through a small model on a CPU spends much of its time between the matrix
 products: module calls, copies of keys for grouped heads, normalisation in many small steps.
 This runs the same layers with the same weights and little else, and it skips what nobody reads: in
-the last layer only the columns whose logits are wanted are finished.
+the last layer only the columns whose logits are wanted are finished. Rows of unequal lengths are
+padded for attention alone.
 
 Invariants
 - the numbers are those of transformers' own forward up to rounding: only known classes of layers
@@ -148,6 +149,68 @@ class LeanLayers:
         if columns is not None and not narrow:
             normed = normed[:, list(columns)]
         return normed, tapped
+
+    @torch.inference_mode()
+    def run_ragged(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        cache: Any,
+        visible: Tensor,
+        sizes: Sequence[int],
+        keep: Sequence[int],
+        taps: Sequence[int] = (),
+    ) -> tuple[Tensor, list[Tensor]]:
+        """As `run` for rows of which the first `sizes` columns are there and the rest is padding.
+
+        Only attention is padded: everything else runs over the tokens that are there, one after
+        the other. Returns the states behind the last `keep` columns of each row [Σ keep, size],
+        and the tapped layers' outputs of all columns [Σ sizes, size].
+        """
+        count, width = ids.shape
+        there = torch.tensor([b * width + i for b in range(count) for i in range(sizes[b])])
+        ends = [sum(sizes[: b + 1]) for b in range(count)]
+        last = [end - k + i for end, k in zip(ends, keep, strict=True) for i in range(k)]
+        wanted = torch.tensor(last)
+
+        def padded(packed: Tensor, places: Tensor, heads: int) -> Tensor:
+            """[B, heads, n, width], zeros in the padding."""
+            flat = packed.new_zeros((count * width, heads * self._width))
+            flat.index_copy_(0, places, packed.reshape(len(places), -1))
+            return flat.view(count, width, heads, self._width).transpose(1, 2)
+
+        x = self._body.embed_tokens(ids.reshape(-1)[there])
+        cos, sin = self._body.rotary_emb(x, positions)
+        turn = cos.reshape(-1, self._width)[there, None], sin.reshape(-1, self._width)[there, None]
+        depth = len(self._layers)
+        kept: dict[int, Tensor] = {0: x}
+        narrow = len(last) < len(there) and depth not in taps
+        mask = _mask(visible, width, visible.shape[2])
+        for number, layer in enumerate(self._layers):
+            attention = layer.self_attn
+            h = _normed(layer.input_layernorm, x)
+            shape = (len(h), self._groups, self._width)
+            k = _turned(product(attention.k_proj, h).view(shape), turn)
+            v = product(attention.v_proj, h)
+            keys, values = cache.update(
+                padded(k, there, self._groups), padded(v, there, self._groups), number
+            )
+            places = there
+            if narrow and number == depth - 1:
+                # the last layer's output is read where it is wanted only
+                x, h, places = x[wanted], h[wanted], there[wanted]
+                turn = turn[0][wanted], turn[1][wanted]
+            q = product(attention.q_proj, h).view(len(h), self._heads, self._width)
+            q = padded(_turned(q, turn), places, self._heads)
+            mixed = self._attend(q, keys, values, mask).reshape(count * width, -1)[places]
+            x = x + product(attention.o_proj, mixed)
+            h = _normed(layer.post_attention_layernorm, x)
+            gate, up = product(layer.mlp.gate_proj, h), product(layer.mlp.up_proj, h)
+            x = x + product(layer.mlp.down_proj, silu(gate, inplace=True).mul_(up))
+            kept[number + 1] = x
+        normed = _normed(self._body.norm, x)
+        kept[depth] = normed
+        return (normed if narrow else normed[wanted]), [kept[tap] for tap in taps]
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Attention of q [B, heads, C, width] over keys and values [B, groups, S, width].

@@ -6,7 +6,8 @@ and gives each the logits it asked for. After verification `keep` leaves in the 
 accepted.
 
 Invariants
-- a row's cached ids are exactly those given to it minus what `keep` and `crop` dropped;
+- a row's cached ids are exactly those given to it minus what `keep` and `crop` dropped; where a
+  shortened model read the last of them, they are cropped before the model itself goes on;
 - a row's logits do not depend on the other rows beyond the rounding of a differently shaped
   matrix product, nor can a row that holds NaN reach another;
 - drafted nodes see the committed text, their ancestors and themselves, at positions that count
@@ -94,6 +95,8 @@ class TargetRows:
         self._targets: dict[int, Target] = {}
         self._used: set[int] = set()
         self._dropped: dict[int, int] = {}  # drafted nodes that a row never kept in its cache
+        # ids of a row that every layer has read: a shortened model fills the lower ones only
+        self._whole: dict[int, int] = {}
 
     @property
     def shares_cache(self) -> bool:
@@ -103,7 +106,7 @@ class TargetRows:
     def open(self) -> int:
         """A new, empty row."""
         row = next(i for i in range(len(self._ids) + 1) if i not in self._ids)
-        self._ids[row] = []
+        self._ids[row], self._whole[row] = [], 0
         if self._cache is None:
             self._targets[row] = Target(self.model)
         elif row in self._used:
@@ -113,7 +116,7 @@ class TargetRows:
 
     def close(self, row: int) -> None:
         """Give a row back."""
-        del self._ids[row]
+        del self._ids[row], self._whole[row]
         self._dropped.pop(row, None)
         self._targets.pop(row, None)
         self._features.pop(row, None)
@@ -141,6 +144,8 @@ class TargetRows:
         same = _common(have, want)
         self._cache.copy_slots(source, target, same, len(want))
         self._ids[target] = list(want)
+        if self._whole[target] >= same:
+            self._whole[target] = max(same, self._whole[source])
 
     def forward(self, calls: Sequence[Call], model: Any = None) -> list[Tensor]:
         """Append ids and return for each call the logits [keep, logit_width] behind its last ids.
@@ -156,8 +161,7 @@ class TargetRows:
             if self._cache is None:
                 results[index] = self._one_target(call)
                 continue
-            if not self._ids[call.row] and not self.taps:
-                call = self._reuse(call)
+            call = self._reuse(call)
             alone = len(call.ids) > _TOGETHER or self._mask_form is None
             if alone and (call.parents is None or self._mask_form is not None):
                 results[index] = self._run([call], model)[0]
@@ -176,11 +180,18 @@ class TargetRows:
         """As `forward`, for chains on slotted rows, but the last layer's states [keep, width]."""
         for call in calls:
             self._check(call)
-        if len(calls) > 1 and (
-            self._mask_form is None or max(len(call.ids) for call in calls) > _TOGETHER
-        ):
-            return [self._run([call], model, states=True)[0] for call in calls]
-        return self._run(calls, model, states=True)
+        results: dict[int, Tensor] = {}
+        together: list[tuple[int, Call]] = []
+        for index, call in enumerate(calls):
+            call = self._reuse(call)
+            if self._mask_form is None or len(call.ids) > _TOGETHER:
+                results[index] = self._run([call], model, states=True)[0]
+            else:
+                together.append((index, call))
+        if together:
+            found = self._run([call for _, call in together], model, states=True)
+            results.update((index, rows) for (index, _), rows in zip(together, found, strict=True))
+        return [results[index] for index in range(len(calls))]
 
     def keep(self, row: int, drafted: int, nodes: Sequence[int]) -> int:
         """Keep, of the last `drafted` ids, the path `nodes`; return how many of it stay cached.
@@ -196,6 +207,7 @@ class TargetRows:
             start = len(ids) - drafted
             self._cache.keep(row, start, nodes)
             ids[start:] = [ids[start + node] for node in nodes]
+            self._whole[row] = min(self._whole[row], len(ids))
             if row in self._features:
                 kept = [*range(start), *(start + node for node in nodes)]
                 self._features[row] = self._features[row][kept]
@@ -212,6 +224,7 @@ class TargetRows:
             self._targets[row].crop(count)
         if count:
             del ids[len(ids) - count :]
+            self._whole[row] = min(self._whole[row], len(ids))
             if row in self._features:
                 self._features[row] = self._features[row][: len(ids)]
 
@@ -230,17 +243,24 @@ class TargetRows:
             )
 
     def _reuse(self, call: Call) -> Call:
-        """Copy the beginning of a new row from the row that shares most of it."""
+        """Copy the beginning of a new row from the row that shares most of it.
+
+        Of other rows only what every layer has read.
+        """
+        if self._ids[call.row]:
+            return call
         assert self._cache is not None
         most, source = 0, -1
         for row, ids in self._ids.items():
-            same = _common(ids, call.ids[: len(call.ids) - call.keep])
+            same = _common(ids[: self._whole[row]], call.ids[: len(call.ids) - call.keep])
             if same > most:
                 most, source = same, row
         if most < _SHARED_PREFIX:
             return call
         self._cache.copy_slots(source, call.row, 0, most)
-        self._ids[call.row] = list(call.ids[:most])
+        self._ids[call.row], self._whole[call.row] = list(call.ids[:most]), most
+        if self.taps:
+            self._features[call.row] = self._features[source][:most]
         return Call(call.row, call.ids[most:], call.keep, call.parents)
 
     # -- one target per row ------------------------------------------------------------------
@@ -298,26 +318,42 @@ class TargetRows:
         known = self.lean and self._mask_form is not None
         lean = LeanLayers.of(network) if known else None
         if lean is not None:
-            chain = torch.arange(starts[0], starts[0] + count)[None]
-            positions, visible = (chain, None) if layout is None else layout
-            found, tapped = lean.run(ids, positions, self._cache, visible, columns, taps)
+            sizes, keep = [len(c.ids) for c in ordered], [c.keep for c in ordered]
+            if layout is not None and len(ordered) > 1:
+                found, tapped = lean.run_ragged(
+                    ids, layout[0], self._cache, layout[1], sizes, keep, taps
+                )
+            else:
+                chain = torch.arange(starts[0], starts[0] + count)[None]
+                positions, visible = (chain, None) if layout is None else layout
+                found, tapped = lean.run(ids, positions, self._cache, visible, sorted(wanted), taps)
+                found, tapped = found[0], [layer[0] for layer in tapped]
             if not states:
                 found = product(network.get_output_embeddings(), found)
+            parts = list(found.split(keep))
+            learnt = [layer.split(sizes) for layer in tapped]
         else:
             output, columns = self._run_whole(network, ids, columns, layout, states, bool(taps))
             found = output.last_hidden_state if states else output.logits
-            tapped = [output.hidden_states[tap] for tap in taps]
-        self.forwards += model is None
-        place = {column: i for i, column in enumerate(columns)}
-        results: list[Tensor] = [found] * len(calls)
-        for at, (index, call) in enumerate(zip(order, ordered, strict=True)):
             # the wanted columns of one call are consecutive, and so are their places
-            first = place[len(call.ids) - call.keep]
-            rows = found[at, first : first + call.keep]
-            results[index] = rows
+            firsts = [columns.index(len(c.ids) - c.keep) for c in ordered]
+            parts = [
+                found[at, first : first + c.keep]
+                for at, (first, c) in enumerate(zip(firsts, ordered, strict=True))
+            ]
+            learnt = [
+                [output.hidden_states[tap][at, : len(c.ids)] for at, c in enumerate(ordered)]
+                for tap in taps
+            ]
+        self.forwards += model is None
+        results: list[Tensor] = [parts[0]] * len(calls)
+        for at, (index, call) in enumerate(zip(order, ordered, strict=True)):
+            results[index] = parts[at]
             self._ids[call.row].extend(call.ids)
+            if model is None:
+                self._whole[call.row] = len(self._ids[call.row])
             if taps:
-                new = torch.cat([layer[at, : len(call.ids)] for layer in tapped], dim=-1)
+                new = torch.cat([layer[at] for layer in learnt], dim=-1)
                 old = self._features.get(call.row)
                 self._features[call.row] = new if old is None else torch.cat([old, new])
         return results

@@ -35,7 +35,7 @@ from structspec.masks.tables import WIDE, Knowledge, Known, VocabularyTables
 EPOCH_SHIFT = 32
 _LOW = (1 << EPOCH_SHIFT) - 1
 #: State numbers from here on are those of a configuration and a history.
-_TRACKED = 1 << 62
+TRACKED = 1 << 62
 # Bytes that a history takes beyond its text, roughly.
 _HISTORY_BYTES = 300
 # Bytes of one identity in a set, roughly.
@@ -82,6 +82,8 @@ class Cache:
         self._pairs: list[tuple[int, History]] = []
         self._numbers: dict[tuple[int, History], int] = {}
         self._history_bytes = 0
+        #: Caches that compute rows on other threads, and what copies to them (`helpers`).
+        self.helpers: list[tuple[Cache, Copier]] = []
         self._knowledge = self._know()
         self._knowledge.counters = automaton.memory.counters
         self.known = self._knowledge.header
@@ -98,8 +100,9 @@ class Cache:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes used for configurations, transitions, rows and histories."""
-        return self.automaton.memory.n_bytes + self._knowledge.n_bytes + self._history_bytes
+        """Bytes used for configurations, transitions, rows and histories, helpers included."""
+        own = self.automaton.memory.n_bytes + self._knowledge.n_bytes + self._history_bytes
+        return own + sum(helper.n_bytes for helper, _ in self.helpers)
 
     @property
     def n_rows(self) -> int:
@@ -112,7 +115,7 @@ class Cache:
 
     def configuration(self, state: int) -> int:
         """The configuration of a state number; raises `StaleState` if it is from before."""
-        if state >= _TRACKED:
+        if state >= TRACKED:
             return self._pair(state)[0]
         if state >> EPOCH_SHIFT != self.epoch:
             raise StaleState(state)
@@ -121,9 +124,14 @@ class Cache:
             raise StaleState(state)
         return configuration
 
+    def is_current(self, state: int) -> bool:
+        """Whether a state number without a history is of this epoch and known."""
+        known = int(self.automaton.memory.get(Slot.COUNT)[Count.CONFIGS])
+        return state >> EPOCH_SHIFT == self.epoch and state & _LOW < known
+
     def history(self, state: int) -> History | None:
         """The history of a state number, if it has one; raises `StaleState` like the others."""
-        return self._pair(state)[1] if state >= _TRACKED else None
+        return self._pair(state)[1] if state >= TRACKED else None
 
     def tracked(self, configuration: int, history: History | None) -> int:
         """The public number of a configuration with a history; hold `lock`."""
@@ -141,10 +149,10 @@ class Cache:
                 )
             index = self._numbers[pair] = len(self._pairs)
             self._pairs.append(pair)
-        return _TRACKED | self.state(index)
+        return TRACKED | self.state(index)
 
     def _pair(self, state: int) -> tuple[int, History]:
-        epoch, index = (state ^ _TRACKED) >> EPOCH_SHIFT, state & _LOW
+        epoch, index = (state ^ TRACKED) >> EPOCH_SHIFT, state & _LOW
         if epoch != self.epoch or index >= len(self._pairs):
             raise StaleState(state)
         return self._pairs[index]
@@ -215,7 +223,7 @@ class Cache:
             ended = {END: END} if END in keep else {}
             fresh = Automaton(self._network, self._costs, self._limits)
             fresh.lock = self.lock
-            copied = _Copier(self.automaton, fresh)
+            copied = Copier(self.automaton, fresh)
             renumbered = {state: copied.configuration(c) for state, c in old.items()}
             self.epoch += 1
             self._begin(fresh)
@@ -226,7 +234,7 @@ class Cache:
             } | ended
 
 
-class _Copier:
+class Copier:
     """Interns configurations of one automaton in another with the same network."""
 
     def __init__(self, source: Automaton, target: Automaton) -> None:

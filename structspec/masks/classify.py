@@ -14,12 +14,12 @@ they are derived from the automaton, for any set of characters, instead of decla
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from structspec.automata.linking import address
-from structspec.automata.memory import Count, Slot, i32, inner, u32, wide
+from structspec.automata.memory import Count, Slot, i32, inner, slot, u32, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN
 from structspec.automata.tables import BOUNDED, LOOP_BODY
+from structspec.machine_code.kernel import kernel
 from structspec.masks.expand import expand
 from structspec.masks.places import (
     EXIT,
@@ -34,20 +34,20 @@ from structspec.masks.places import (
 )
 from structspec.masks.tables import Known
 
-_CLASS_OF, _NEXT, _COUNT = int(Slot.CLASS_OF), int(Slot.NEXT), int(Slot.COUNT)
-_CONFIG_COST, _CLASSES = int(Slot.CONFIG_COST), int(Count.CLASSES)
-_TARGET, _CONTENT, _PROBES = int(Known.TARGET), int(Known.CONTENT), int(Known.PROBES)
-_DEPTH, _DEEPEST, _DEAREST = int(Known.DEPTH), int(Known.DEEPEST), int(Known.DEAREST)
-_PLACE, _FAR, _DEPENDS = int(Known.PLACE), int(Known.FAR), int(Known.DEPENDS)
-_ENDLESS, _CONFIG_START = int(Known.ENDLESS), int(Slot.CONFIG_START)
-_CONFIG_ITEMS, _CONFIG_ACCEPTS = int(Slot.CONFIG_ITEMS), int(Slot.CONFIG_ACCEPTS)
-_EDGE_START, _FINAL = int(Slot.EDGE_START), int(Slot.FINAL)
+_CLASS_OF, _NEXT, _COUNT = slot(Slot.CLASS_OF), slot(Slot.NEXT), slot(Slot.COUNT)
+_CONFIG_COST, _CLASSES = slot(Slot.CONFIG_COST), int(Count.CLASSES)
+_TARGET, _CONTENT, _PROBES = slot(Known.TARGET), slot(Known.CONTENT), slot(Known.PROBES)
+_DEPTH, _DEEPEST, _DEAREST = slot(Known.DEPTH), slot(Known.DEEPEST), slot(Known.DEAREST)
+_PLACE, _FAR, _DEPENDS = slot(Known.PLACE), slot(Known.FAR), slot(Known.DEPENDS)
+_ENDLESS, _CONFIG_START = slot(Known.ENDLESS), slot(Slot.CONFIG_START)
+_CONFIG_ITEMS, _CONFIG_ACCEPTS = slot(Slot.CONFIG_ITEMS), slot(Slot.CONFIG_ACCEPTS)
+_EDGE_START, _FINAL = slot(Slot.EDGE_START), slot(Slot.FINAL)
 
 #: Longer chains need not be known: no plain token has more characters.
 LONGEST_CHAIN = 64
 
 
-@njit(cache=True)
+@kernel
 def follow(header, known, config, byte_class):  # type: ignore[no-untyped-def]
     """The configuration after a class, expanding the row where it is not known yet."""
     cell = config * i32(header, _COUNT)[_CLASSES] + byte_class
@@ -84,7 +84,7 @@ def may_end(header, known, config):  # type: ignore[no-untyped-def]
     return i32(header, _CONFIG_ACCEPTS)[config] == 1
 
 
-@njit(cache=True)
+@kernel
 def classify(header, known, config):  # type: ignore[no-untyped-def]
     """Fill TARGET and CONTENT of a configuration. Returns the target or a negative code.
 
@@ -142,7 +142,7 @@ def classify(header, known, config):  # type: ignore[no-untyped-def]
     return np.int64(best)
 
 
-@njit(cache=True)
+@kernel
 def enter(header, known, config):  # type: ignore[no-untyped-def]
     """PLACE of a real configuration (`places`), or a negative code."""
     places = i32(known, _PLACE)
@@ -170,7 +170,7 @@ def enter(header, known, config):  # type: ignore[no-untyped-def]
     return place
 
 
-@njit(cache=True)
+@kernel
 def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
     """Add to CONTENT the groups beyond ASCII that lead to `target` (PROBES: see `probes`)."""
     probes, content = i32(known, _PROBES), u32(known, _CONTENT)
@@ -205,7 +205,7 @@ def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True)
+@kernel
 def _through(header, known, config, at, bytes_left):  # type: ignore[no-untyped-def]
     """Where all continuations of a first byte lead; `DEAD` if not to one place."""
     probes = i32(known, _PROBES)
@@ -229,7 +229,7 @@ def _through(header, known, config, at, bytes_left):  # type: ignore[no-untyped-
     return config
 
 
-@njit(cache=True)
+@kernel
 def chain(header, known, config, need):  # type: ignore[no-untyped-def]
     """How many times (up to `need`) the target may be followed; DEAREST is known that far.
 

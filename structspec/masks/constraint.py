@@ -29,6 +29,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from structspec import settings
 from structspec.automata.automaton import DEAD, Automaton, byte_costs
 from structspec.automata.costs import solve_costs
 from structspec.automata.member_costs import UNREACHABLE
@@ -56,6 +57,7 @@ from structspec.masks.fill import (
     plain_mechanism,
     row_of,
 )
+from structspec.masks.helpers import FEWEST, keep_rows
 from structspec.masks.probes import other_probes
 from structspec.masks.serial import pack_costs, unpack_costs
 from structspec.masks.tables import Knowledge, VocabularyTables
@@ -299,6 +301,7 @@ class Constraint:
         """Write the masks of many states (rows of a draft tree, or of a batch) into `out`.
 
         out: uint32[N, ceil(V / 32)] with N ≥ len(states); `left` as in `mask`, one per state.
+        Rows that are not kept yet are computed on `settings.threads()` threads.
         """
         cache = self._cache
         if left is None and len(states) == 1:
@@ -311,7 +314,10 @@ class Constraint:
                 out[i] = self.mask(state, None if left is None else left[i])
             return
         numbers = np.array(states, np.int64)
+        threads = settings.threads() if len(states) >= FEWEST else 1
         with cache.lock:
+            if threads > 1:
+                keep_rows(cache, states, self._words, threads, self.new_cache)
             cache.done = 0
             code = cache.run(
                 fill_states, cache.header, cache.known, cache.words, numbers, cache.epoch, out

@@ -8,21 +8,20 @@ Sibling: `automata.pushdown.step`, which answers for a single class.
 
 from __future__ import annotations
 
-from numba import njit
-
 from structspec.automata.linking import address, header_at, linked
-from structspec.automata.memory import OVERFLOW, ZERO, Count, Slot, i32, inner, wide
+from structspec.automata.memory import OVERFLOW, ZERO, Count, Slot, i32, inner, slot, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN, close
+from structspec.machine_code.kernel import kernel
 from structspec.masks.places import edge_target_of, leave_at, near
 from structspec.masks.tables import WIDE, Known
 
-_NEXT, _COUNT = int(Slot.NEXT), int(Slot.COUNT)
+_NEXT, _COUNT = slot(Slot.NEXT), slot(Slot.COUNT)
 _CLASSES, _STEPS = int(Count.CLASSES), int(Count.STEPS)
-_CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
-_EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
-_EDGE_TARGET = int(Slot.EDGE_TARGET)
-_QUEUE_STATE, _QUEUE_SET = int(Slot.QUEUE_STATE), int(Slot.QUEUE_SET)
-_CURSORS, _SEEN = int(Known.CURSORS), int(Known.SEEN)
+_CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
+_EDGE_START, _EDGE_CLASS = slot(Slot.EDGE_START), slot(Slot.EDGE_CLASS)
+_EDGE_TARGET = slot(Slot.EDGE_TARGET)
+_QUEUE_STATE, _QUEUE_SET = slot(Slot.QUEUE_STATE), slot(Slot.QUEUE_SET)
+_CURSORS, _SEEN = slot(Known.CURSORS), slot(Known.SEEN)
 
 
 @linked("structspec_expand", 3)
@@ -117,7 +116,7 @@ def _expand_hollow(header, known, state, base):  # type: ignore[no-untyped-def]
     return ZERO
 
 
-@njit(cache=True)
+@kernel
 def expand(header, known, config):  # type: ignore[no-untyped-def]
     """`expand_at` for headers."""
     return expand_at(address(header), address(known), config)

@@ -16,11 +16,12 @@ numba would compile a kernel once more for each literal.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
 
 from structspec.automata.linking import address, header_at, linked
-from structspec.automata.memory import Count, Slot, _pointer_u32, i32, inner, u8, u32, wide
+from structspec.automata.memory import Count, Slot, _pointer_u32, i32, inner, slot, u8, u32, wide
 from structspec.automata.pushdown import DEAD
+from structspec.machine_code.kernel import kernel
 from structspec.masks.classify import chain, classify, enter, follow, may_end
 from structspec.masks.places import (
     EXIT,
@@ -39,20 +40,20 @@ from structspec.masks.tables import CHUNK_BITS, NODES, Known, Tally, Words
 from structspec.masks.walk import NOT_COVERED, covers, walk
 from structspec.vocab.blocks import CONTENT, HEIGHT
 
-_CLASS_OF, _COUNT, _CONFIG_COST = int(Slot.CLASS_OF), int(Slot.COUNT), int(Slot.CONFIG_COST)
-_CONFIG_ACCEPTS, _CONFIGS = int(Slot.CONFIG_ACCEPTS), int(Count.CONFIGS)
-_CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
-_EDGE_START, _EDGE_CLASS = int(Slot.EDGE_START), int(Slot.EDGE_CLASS)
-_EDGE_PRIMARY = int(Slot.EDGE_PRIMARY)
-_WALK, _OTHERS, _TAILS = int(Words.WALK), int(Words.OTHERS), int(Words.TAILS)
-_UPTO, _EOS, _BEGUN = int(Words.UPTO), int(Words.EOS), int(Words.BEGUN)
-_TOKEN_START, _TOKEN_BYTES = int(Words.TOKEN_START), int(Words.TOKEN_BYTES)
-_ROW_OF, _WORST, _POOL = int(Known.ROW_OF), int(Known.WORST), int(Known.POOL)
-_POOL_HASH, _SPECIALS, _TALLY = int(Known.POOL_HASH), int(Known.SPECIALS), int(Known.COUNT)
-_CONTENT, _DEAREST, _CLASS_BYTE = int(Known.CONTENT), int(Known.DEAREST), int(Known.CLASS_BYTE)
+_CLASS_OF, _COUNT, _CONFIG_COST = slot(Slot.CLASS_OF), slot(Slot.COUNT), slot(Slot.CONFIG_COST)
+_CONFIG_ACCEPTS, _CONFIGS = slot(Slot.CONFIG_ACCEPTS), int(Count.CONFIGS)
+_CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
+_EDGE_START, _EDGE_CLASS = slot(Slot.EDGE_START), slot(Slot.EDGE_CLASS)
+_EDGE_PRIMARY = slot(Slot.EDGE_PRIMARY)
+_WALK, _OTHERS, _TAILS = slot(Words.WALK), slot(Words.OTHERS), slot(Words.TAILS)
+_UPTO, _EOS, _BEGUN = slot(Words.UPTO), slot(Words.EOS), slot(Words.BEGUN)
+_TOKEN_START, _TOKEN_BYTES = slot(Words.TOKEN_START), slot(Words.TOKEN_BYTES)
+_ROW_OF, _WORST, _POOL = slot(Known.ROW_OF), slot(Known.WORST), slot(Known.POOL)
+_POOL_HASH, _SPECIALS, _TALLY = slot(Known.POOL_HASH), slot(Known.SPECIALS), slot(Known.COUNT)
+_CONTENT, _DEAREST, _CLASS_BYTE = slot(Known.CONTENT), slot(Known.DEAREST), slot(Known.CLASS_BYTE)
 _ROWS, _DONE, _WORDS, _BULK = int(Tally.ROWS), int(Tally.DONE), int(Tally.WORDS), int(Tally.BULK)
 _ROOM = int(Tally.ROOM)
-_PLACE, _ENDLESS, _SIDE = int(Known.PLACE), int(Known.ENDLESS), int(Known.SIDE)
+_PLACE, _ENDLESS, _SIDE = slot(Known.PLACE), slot(Known.ENDLESS), slot(Known.SIDE)
 _SIDE_CONFIG, _SIDE_FRAMES = int(Tally.SIDE_CONFIG), int(Tally.SIDE_FRAMES)
 _SIDE_WORST = int(Tally.SIDE_WORST)
 _IN_CHUNK = (1 << CHUNK_BITS) - 1
@@ -100,7 +101,7 @@ def compute_row_at(header_address, known_address, words_address, config, limit, 
     return worst
 
 
-@njit(cache=True)
+@kernel
 def compute_row(header, known, words, config, limit, row):  # type: ignore[no-untyped-def]
     """`compute_row_at` for headers and a row."""
     return compute_row_at(
@@ -108,7 +109,7 @@ def compute_row(header, known, words, config, limit, row):  # type: ignore[no-un
     )
 
 
-@njit(cache=True)
+@kernel
 def _text_row(header, known, words, config, limit, row):  # type: ignore[no-untyped-def]
     """The tokens that write text: those of the configuration's places together."""
     place = enter(header, known, config)
@@ -137,7 +138,7 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
     return worst
 
 
-@njit(cache=True)
+@kernel
 def _place_row(header, known, words, config, frames, limit, row, more):  # type: ignore[no-untyped-def]
     """Add the tokens that a place allows. more: 1 if the row holds others already."""
     plain, others = np.int64(_WALK), np.int64(_OTHERS)
@@ -201,7 +202,7 @@ def _still(header, known, words, config):  # type: ignore[no-untyped-def]
     return target if more == 0 else wide(0)
 
 
-@njit(cache=True)
+@kernel
 def _plain_row(header, known, words, config, frames, limit, row):  # type: ignore[no-untyped-def]
     """Add the plain tokens, if they are one bitset; else `NOT_COVERED`, or another code."""
     upto = u32(words, _UPTO)
@@ -244,7 +245,7 @@ def _plain_row(header, known, words, config, frames, limit, row):  # type: ignor
     return worst
 
 
-@njit(cache=True)
+@kernel
 def plain_mechanism(header, known, words, config):  # type: ignore[no-untyped-def]
     """How `_plain_row` decides: 2 all plain tokens, 1 up to a length, 0 by a walk; or a code."""
     tally = i32(known, _TALLY)
@@ -296,7 +297,7 @@ def _any_plain(header, known, config):  # type: ignore[no-untyped-def]
 # -- rows that are kept ------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@kernel
 def pool_row(known, number):  # type: ignore[no-untyped-def]
     """A row of the pool, or the free place behind the last one."""
     words = i32(known, _TALLY)[_WORDS]
@@ -305,7 +306,7 @@ def pool_row(known, number):  # type: ignore[no-untyped-def]
     return carray(_pointer_u32(address), (words,))  # type: ignore[call-arg]
 
 
-@njit(cache=True)
+@kernel
 def keep_row(header, known, config, worst):  # type: ignore[no-untyped-def]
     """Keep the row that lies in the pool's free place for a configuration.
 
@@ -353,7 +354,7 @@ def keep_row(header, known, config, worst):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True)
+@kernel
 def row_of(header, known, words, state, epoch):  # type: ignore[no-untyped-def]
     """The number of a state's row, computed if need be; or a negative code."""
     config = state & _LOW
@@ -376,7 +377,7 @@ def row_of(header, known, words, state, epoch):  # type: ignore[no-untyped-def]
     return keep_row(header, known, config, worst)
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def fill_states(header, known, words, states, epoch, out):  # type: ignore[no-untyped-def]
     """Write the rows of many states to `out`, from number DONE on. Returns 0 or a negative code."""
     tally = i32(known, _TALLY)
@@ -398,7 +399,7 @@ def fill_states(header, known, words, states, epoch, out):  # type: ignore[no-un
 # -- steps -------------------------------------------------------------------------------------
 
 
-@njit(cache=True)
+@kernel
 def advance_state(header, known, words, state, epoch, token):  # type: ignore[no-untyped-def]
     """The state after a token, or a negative code (`REJECTED`, `STALE`, …).
 
@@ -455,11 +456,11 @@ def _after(header, known, config, data, begin, end):  # type: ignore[no-untyped-
             frames = wide(0)
     if frames == 0:
         return config
-    state, _ = pair_of(header, config, 0)
+    state, _ = pair_of(header, config, wide(0))
     return leave_at(address(header), address(known), state, frames)
 
 
-@njit(cache=True)
+@kernel
 def only_byte(header, known, config, primary):  # type: ignore[no-untyped-def]
     """The single byte that may follow: byte + 1, 0 if there is a choice (or the text may end).
 
@@ -488,7 +489,7 @@ def only_byte(header, known, config, primary):  # type: ignore[no-untyped-def]
     return found
 
 
-@njit(cache=True)
+@kernel
 def forced_bytes(header, known, config, primary, out):  # type: ignore[no-untyped-def]
     """Write the bytes that must follow to `out`. Returns how many, or a negative code."""
     classes = i32(header, _CLASS_OF)

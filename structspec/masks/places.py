@@ -24,7 +24,6 @@ state of kind PLAIN or LOOP_BODY do not exist, for other kinds the walk asks (`D
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from structspec.automata.interning import intern_config
 from structspec.automata.linking import address, header_at, linked
@@ -41,6 +40,7 @@ from structspec.automata.memory import (
     wide,
 )
 from structspec.automata.pushdown import DEAD, UNKNOWN, close, cost_after, pop
+from structspec.machine_code.kernel import kernel
 from structspec.masks.tables import ALIVE_MASK, ALIVE_WIDTH, MEMO_MASK, Known
 
 _COUNT, _NEXT = slot(Slot.COUNT), slot(Slot.NEXT)
@@ -53,13 +53,13 @@ _LIVE_STATE, _LIVE_SET = slot(Slot.LIVE_STATE), slot(Slot.LIVE_SET)
 _QUEUE_STATE, _QUEUE_SET = slot(Slot.QUEUE_STATE), slot(Slot.QUEUE_SET)
 _SET_START, _SET_ITEMS = slot(Slot.SET_START), slot(Slot.SET_ITEMS)
 _FRAME_COST = slot(Slot.FRAME_COST)
-_HOLLOW, _PLACE, _DEPENDS = int(Known.HOLLOW), int(Known.PLACE), int(Known.DEPENDS)
-_MEMO, _PRICES, _CONFIG_COST = int(Known.MEMO), int(Known.PRICES), int(Slot.CONFIG_COST)
+_HOLLOW, _PLACE, _DEPENDS = slot(Known.HOLLOW), slot(Known.PLACE), slot(Known.DEPENDS)
+_MEMO, _PRICES, _CONFIG_COST = slot(Known.MEMO), slot(Known.PRICES), slot(Slot.CONFIG_COST)
 _ENTERED, _CALLS, _ALIVE, _FAR = (
-    int(Known.ENTERED),
-    int(Known.CALLS),
-    int(Known.ALIVE),
-    int(Known.FAR),
+    slot(Known.ENTERED),
+    slot(Known.CALLS),
+    slot(Known.ALIVE),
+    slot(Known.FAR),
 )
 _CALL_ENTRY, _CALL_COST = slot(Slot.CALL_ENTRY), slot(Slot.CALL_COST)
 _UNREACHABLE = 1 << 28
@@ -200,7 +200,7 @@ def cost_of(header, known, hollow, frames, floor):  # type: ignore[no-untyped-de
     return cost
 
 
-@njit(cache=True)
+@kernel
 def stride(header, known, config, byte_class):  # type: ignore[no-untyped-def]
     """The configuration after one class, without the rest of the row; or a negative code."""
     table = i32(header, _NEXT)
@@ -267,7 +267,7 @@ def place_of(header, known, config, i):  # type: ignore[no-untyped-def]
     return wide(intern_config(header, live_state, live_set, ONE, ZERO, cost)), ZERO
 
 
-@njit(cache=True)
+@kernel
 def alive(header, known, config):  # type: ignore[no-untyped-def]
     """Where in ALIVE the bits of the classes begin that some pair of a configuration knows.
 

@@ -11,10 +11,10 @@ Cost: one look at each byte per group, in compiled code.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from structspec.automata.memory import inner
+from structspec.machine_code.kernel import kernel
 from structspec.vocab.blocks import LEAD_GROUPS, lead_bits
 
 #: Lead bytes and continuation ranges of well-formed UTF-8 (Unicode 15, table 3-7).
@@ -56,7 +56,7 @@ def other_probes(class_of: NDArray[np.uint8], enabled: NDArray[np.bool_]) -> NDA
     return out[: _write(_PLAN, class_of, enabled, out)].copy()
 
 
-@njit(cache=True)
+@kernel
 def _write(plan, class_of, enabled, out):  # type: ignore[no-untyped-def]
     n = 1
     groups = 0

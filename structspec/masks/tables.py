@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from structspec.automata.arena import zeros
 from structspec.automata.costs import TokenTrie, first_nodes
-from structspec.automata.memory import Count, Memory, i32
+from structspec.automata.memory import Count, Memory, i32, wide
+from structspec.machine_code.kernel import kernel
 
 if TYPE_CHECKING:
     from structspec.vocab import Vocabulary
@@ -116,10 +116,11 @@ _BY_CONFIGURATION = (
     (Known.FAR, 1),
     (Known.ENDLESS, 1),
 )
+_DTYPES: dict[int, Any] = {1: np.int32, 4: np.uint32}  # by width
 #: Rows of a chunk are 2 ** CHUNK_BITS.
 CHUNK_BITS = 4
 _CHUNK = 1 << CHUNK_BITS
-_POOL_HASH = int(Known.POOL_HASH)
+_POOL_HASH = wide(Known.POOL_HASH)
 #: Result of kernels: CURSORS or STACK is too short for a configuration.
 WIDE = -3
 #: Entries of ALIVE, minus one, and the numbers of each.
@@ -241,12 +242,16 @@ class Knowledge(Memory):
         """Give the arrays by configuration at least this length."""
         if configurations <= self._capacity:
             return
-        for slot, width in _BY_CONFIGURATION:
-            if self._capacity:
+        if self._capacity:
+            for slot, width in _BY_CONFIGURATION:
                 self.enlarge(slot, width * configurations)
-            else:
-                dtype = np.uint32 if width == 4 else np.int32
-                self.reserve(slot, width * configurations, Count.CONFIGS, width, dtype)
+        else:
+            self.reserve_all(
+                [
+                    (slot, width * configurations, Count.CONFIGS, width, _DTYPES[width])
+                    for slot, width in _BY_CONFIGURATION
+                ]
+            )
         self._capacity = configurations
 
     def more_rows(self) -> bool:
@@ -302,7 +307,8 @@ class Knowledge(Memory):
     def _add_chunk(self) -> None:
         chunk, _ = zeros(_CHUNK * self._words, clean=False)
         self._chunks.append(chunk.view(np.uint32))
-        self.put(Known.POOL, np.array([c.ctypes.data for c in self._chunks], np.int64))
+        addresses = [c.__array_interface__["data"][0] for c in self._chunks]
+        self.put(Known.POOL, np.array(addresses, np.int64))
         room = min(len(self._chunks) * _CHUNK, self._most_rows)
         self.count[Tally.ROOM] = room
         table = self.get(Known.POOL_HASH)
@@ -311,7 +317,7 @@ class Knowledge(Memory):
             place_hashes(self.header, table)
 
 
-@njit(cache=True)
+@kernel
 def place_hashes(known, pairs):  # type: ignore[no-untyped-def]
     """Put the pairs of an old POOL_HASH into a new one."""
     table = i32(known, _POOL_HASH)

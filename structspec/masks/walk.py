@@ -12,7 +12,7 @@ Sibling: `fill`, which chooses the walks of a row.
 from __future__ import annotations
 
 import numpy as np
-from numba import carray, njit
+from numba import carray
 
 from structspec.automata.linking import address, header_at, linked
 from structspec.automata.memory import (
@@ -25,10 +25,12 @@ from structspec.automata.memory import (
     base,
     i32,
     inner,
+    slot,
     u32,
     wide,
 )
 from structspec.automata.pushdown import DEAD, UNKNOWN, push
+from structspec.machine_code.kernel import kernel
 from structspec.masks.classify import chain, classify, enter
 from structspec.masks.expand import expand
 from structspec.masks.places import (
@@ -61,21 +63,21 @@ from structspec.masks.tables import (
 )
 from structspec.vocab.blocks import CONTENT, FIRST, HEIGHT, HIGH, LAST, LOW, MID, OWN, RECORD
 
-_CLASS_OF, _NEXT, _COUNT = int(Slot.CLASS_OF), int(Slot.NEXT), int(Slot.COUNT)
-_CONFIG_COST, _CLASSES = int(Slot.CONFIG_COST), int(Count.CLASSES)
-_STACK, _CONTENT, _TARGET = int(Known.STACK), int(Known.CONTENT), int(Known.TARGET)
-_DEPTH, _DEPENDS = int(Known.DEPTH), int(Known.DEPENDS)
-_DEAREST, _ENDLESS, _RANGES = int(Known.DEAREST), int(Known.ENDLESS), int(Known.RANGES)
-_SCRATCH, _EXTRA, _UPTO = int(Known.SCRATCH), int(Known.EXTRA), int(Words.UPTO)
-_MARKS, _PLACE = int(Known.MARKS), int(Known.PLACE)
-_QUEUE_STATE = int(Slot.QUEUE_STATE)
-_SIDE, _EDGE_START = int(Known.SIDE), int(Slot.EDGE_START)
-_WALK, _TALLY, _BULK = int(Words.WALK), int(Known.COUNT), int(Tally.BULK)
+_CLASS_OF, _NEXT, _COUNT = slot(Slot.CLASS_OF), slot(Slot.NEXT), slot(Slot.COUNT)
+_CONFIG_COST, _CLASSES = slot(Slot.CONFIG_COST), int(Count.CLASSES)
+_STACK, _CONTENT, _TARGET = slot(Known.STACK), slot(Known.CONTENT), slot(Known.TARGET)
+_DEPTH, _DEPENDS = slot(Known.DEPTH), slot(Known.DEPENDS)
+_DEAREST, _ENDLESS, _RANGES = slot(Known.DEAREST), slot(Known.ENDLESS), slot(Known.RANGES)
+_SCRATCH, _EXTRA, _UPTO = slot(Known.SCRATCH), slot(Known.EXTRA), slot(Words.UPTO)
+_MARKS, _PLACE = slot(Known.MARKS), slot(Known.PLACE)
+_QUEUE_STATE = slot(Slot.QUEUE_STATE)
+_SIDE, _EDGE_START = slot(Known.SIDE), slot(Slot.EDGE_START)
+_WALK, _TALLY, _BULK = slot(Words.WALK), slot(Known.COUNT), int(Tally.BULK)
 _WORDS = int(Tally.WORDS)
-_CONFIG_START, _CONFIG_ITEMS = int(Slot.CONFIG_START), int(Slot.CONFIG_ITEMS)
-_CALL_START, _CALL_ENTRY = int(Slot.CALL_START), int(Slot.CALL_ENTRY)
-_FINAL, _CONFIG_ACCEPTS = int(Slot.FINAL), int(Slot.CONFIG_ACCEPTS)
-_ALIVE, _SEEN_PLACES, _WALKS = int(Known.ALIVE), int(Known.SEEN_PLACES), int(Tally.WALKS)
+_CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
+_CALL_START, _CALL_ENTRY = slot(Slot.CALL_START), slot(Slot.CALL_ENTRY)
+_FINAL, _CONFIG_ACCEPTS = slot(Slot.FINAL), slot(Slot.CONFIG_ACCEPTS)
+_ALIVE, _SEEN_PLACES, _WALKS = slot(Known.ALIVE), slot(Known.SEEN_PLACES), int(Tally.WALKS)
 
 
 @linked("structspec_walk", 10)
@@ -420,7 +422,7 @@ def _is_new(known, at, end, config, frames):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True)
+@kernel
 def _enter_rules(header, known, stack, top, at, end, state, frames, flags):  # type: ignore[no-untyped-def]
     """Push the nodes from `at` to `end` with each rule that a state calls under some frames.
 
@@ -454,7 +456,7 @@ def _any_alive(header, known, byte, at, end, config):  # type: ignore[no-untyped
     return False
 
 
-@njit(cache=True)
+@kernel
 def _spread(header, known, words, trie, stack, top, at, end, config, flags):  # type: ignore[no-untyped-def]
     """Push each node from `at` to `end` with each pair of a configuration that knows its byte.
 
@@ -519,7 +521,7 @@ def _allow(ranges, n, low, high):  # type: ignore[no-untyped-def]
     return n + 1
 
 
-@njit(cache=True)
+@kernel
 def _write(known, words, trie, row, more, ranges, n, begun, seen, mode, into):  # type: ignore[no-untyped-def]
     """Write ranges, of positions from `begun` up to `seen`. Returns the mode and the row in use."""
     if n == 0:
@@ -540,9 +542,9 @@ def _write(known, words, trie, row, more, ranges, n, begun, seen, mode, into):  
                 into[w] = upto[at + w]
     for i in range(n):
         if mode == ADD:
-            _add(into, ids, ranges[2 * i], ranges[2 * i + 1])
+            _add(into, ids, wide(ranges[2 * i]), wide(ranges[2 * i + 1]))
         else:
-            _take_out(into, ids, begun, ranges[2 * i])
+            _take_out(into, ids, begun, wide(ranges[2 * i]))
             begun = wide(ranges[2 * i + 1])
     return mode, into
 
@@ -570,7 +572,7 @@ def _take_out(row, ids, low, high):  # type: ignore[no-untyped-def]
         row[token >> np.uint64(5)] &= ~(np.uint32(1) << np.uint32(token & np.uint64(31)))
 
 
-@njit(inline="always")
+@kernel(inline="always")
 def _maybe(nodes, allowed, targets, config, node, inside):  # type: ignore[no-untyped-def]
     """Whether the characters below a node fit, as far as is known of the configuration.
 
@@ -594,7 +596,7 @@ def _maybe(nodes, allowed, targets, config, node, inside):  # type: ignore[no-un
 NOT_COVERED = -1000
 
 
-@njit(cache=True)
+@kernel
 def covers(header, known, words, trie, config, frames, floor, node, limit):  # type: ignore[no-untyped-def]
     """Whether all tokens below a node are allowed: the largest cost they lead to.
 

@@ -18,9 +18,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structspec.decoding.prompt import encode_prompt
 from structspec.errors import PromptError
 from structspec.models import Model
+from structspec.prompt import encode_prompt
 from structspec.tools.formats import DEFAULT, FORMATS
 from structspec.tools.grammar import Thinking
 from structspec.tools.layout import CallFormat, Mark

@@ -55,7 +55,7 @@ def traversal_verify(
     batch = DraftsBatch(target, draft, tokens, lengths, onehot, eos_ids)
     noise = batch.check_uniforms(uniforms)
     size, _, wide_length = batch.uniforms_shape
-    plans = _plans(batch)
+    plans, plan_of = _plans(batch)
 
     # Laws and weights of the nodes on the current path of each request.
     law = torch.zeros(size, wide_length, batch.vocab, dtype=batch.wide, device=batch.device)
@@ -64,12 +64,11 @@ def traversal_verify(
     law[:, 0] = batch.target_rows(batch.row(root, batch.owner[:, 0, 0]), torch.zeros_like(root))
     accepted, kept = torch.zeros_like(root), batch.owner[:, 0, 0].clone()
     open_ = torch.ones_like(root, dtype=torch.bool)
-    for number in range(max(map(len, plans), default=0)):
-        steps = [(b, *plan[number]) for b, plan in enumerate(plans) if number < len(plan)]
-        table = torch.tensor(steps, device=batch.device)
-        table = table[open_[table[:, 0]]]
+    for number in range(plans.shape[1]):
+        visit = plans[plan_of, number]
         for kind in (_ENTER, _TEST):
-            at, _, k, depth, owner = table[table[:, 1] == kind].unbind(dim=1)
+            at = (open_ & (visit[:, 0] == kind)).nonzero()[:, 0]
+            _, k, depth, owner = visit[at].unbind(dim=1)
             if not at.numel():
                 continue
             rows = batch.row(at, owner)
@@ -107,13 +106,21 @@ def _refuse(law: Tensor, w: Tensor, at: Tensor, depth: Tensor, q: Tensor) -> Non
     w[at, depth] = torch.where(room > 0, r / torch.where(room > 0, room, 1.0), 1.0)
 
 
-def _plans(batch: DraftsBatch) -> list[list[_Step]]:
+def _plans(batch: DraftsBatch) -> tuple[Tensor, Tensor]:
+    """The different plans, [P, S, 4], -1 behind their ends, and the number of each request's."""
     size, drafts, _ = batch.uniforms_shape
     texts = [
         tuple(tokens[:length])
         for tokens, length in zip(batch.tokens.tolist(), batch.lengths.tolist(), strict=True)
     ]
-    return [list(_plan(texts[b * drafts : (b + 1) * drafts], ())) for b in range(size)]
+    numbers: dict[tuple[tuple[int, ...], ...], int] = {}
+    groups = (tuple(texts[b * drafts : (b + 1) * drafts]) for b in range(size))
+    plan_of = [numbers.setdefault(group, len(numbers)) for group in groups]
+    found = [list(_plan(group, ())) for group in numbers]
+    longest = max(map(len, found), default=0)
+    padded = [plan + [(-1, 0, 0, 0)] * (longest - len(plan)) for plan in found]
+    plans = torch.tensor(padded, dtype=torch.long, device=batch.device)
+    return plans.reshape(len(found), longest, 4), torch.tensor(plan_of, device=batch.device)
 
 
 def _plan(drafts: Sequence[tuple[int, ...]], node: tuple[int, ...]) -> Iterator[_Step]:

@@ -29,8 +29,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from structspec.machine_code.kernel import kernel
 from structspec.vocab.trie import Trie
 
 __all__ = ["LEAD_GROUPS", "MID", "Blocks", "lead_bits"]
@@ -136,7 +136,7 @@ class Blocks:
         return cls(byte, nodes, trie.token_ids, trie.max_depth)
 
 
-@njit(cache=True)
+@kernel
 def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: int, bits: Any) -> Any:
     n = len(old_byte)
     place = np.zeros(n, np.int32)

@@ -33,10 +33,11 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from structspec.machine_code import ready
+from structspec.machine_code.kernel import kernel
 from structspec.vocab.blocks import Blocks, lead_bits
-from structspec.vocab.trie import Trie, concatenate
+from structspec.vocab.trie import Trie, concatenate, in_order
 
 __all__ = ["LONGEST", "PlainTokens"]
 
@@ -65,8 +66,11 @@ class PlainTokens:
         return len(self.upto) - 1
 
     @classmethod
-    def build(cls, tokens: Sequence[bytes | None], size: int) -> PlainTokens:
-        """Classify `tokens` for masks of `size` bits."""
+    def build(
+        cls, tokens: Sequence[bytes | None], size: int, order: Sequence[int] | None = None
+    ) -> PlainTokens:
+        """Classify `tokens` for masks of `size` bits. order: all ids `in_order`, if known."""
+        ready.ensure()
         data, offsets = concatenate([token or b"" for token in tokens])
         lengths = np.zeros(size, np.int32)
         lengths[: len(tokens)], begun = _plain_lengths(data, offsets)
@@ -80,7 +84,9 @@ class PlainTokens:
         lengths.flags.writeable = False
         upto.flags.writeable = False
         others = np.flatnonzero(lengths[: len(tokens)] == 0).tolist()
-        rest = Trie.build(tokens, others)
+        ordered = np.array(in_order(tokens) if order is None else order, np.int32)
+        plain = lengths[ordered] > 0
+        rest = Trie.of_sorted(tokens, ordered[~plain].tolist())
         tails: list[bytes | None] = [None] * len(tokens)
         beginnings: set[int] = set()
         for i in others:
@@ -99,14 +105,14 @@ class PlainTokens:
             lengths,
             upto,
             rest,
-            walk=Blocks.build(Trie.build(tokens, ids.tolist()), summaries=True),
+            walk=Blocks.build(Trie.of_sorted(tokens, ordered[plain].tolist()), summaries=True),
             others=Blocks.build(rest),
             tails=Blocks.build(Trie.build(tails)),
             begun=before,
         )
 
 
-@njit(cache=True)
+@kernel
 def _plain_lengths(data: Any, offsets: Any) -> Any:
     """Code points per token, 0 where it is not plain, and the bytes of its plain beginning.
 

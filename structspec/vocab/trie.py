@@ -27,9 +27,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-__all__ = ["Trie", "concatenate"]
+from structspec.machine_code import ready
+from structspec.machine_code.kernel import kernel
+
+__all__ = ["Trie", "concatenate", "in_order"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +74,25 @@ class Trie:
     @classmethod
     def build(cls, tokens: Sequence[bytes | None], ids: Iterable[int] | None = None) -> Trie:
         """The trie of `tokens[i]` for i in `ids` (default: all); None and b"" are left out."""
-        wanted = range(len(tokens)) if ids is None else sorted(ids)
-        usable = [(token, i) for i in wanted if (token := tokens[i])]
-        usable.sort()
-        data, offsets = concatenate([entry[0] for entry in usable])
+        return cls.of_sorted(tokens, in_order(tokens, ids))
+
+    @classmethod
+    def of_sorted(cls, tokens: Sequence[bytes | None], ids: Sequence[int]) -> Trie:
+        """The trie of tokens that are in order already, as `in_order` gives them."""
+        ready.ensure()
+        data, offsets = concatenate([tokens[i] or b"" for i in ids])
         byte, skip, depth, token_offset = _build(data, offsets)
-        token_ids = np.fromiter((entry[1] for entry in usable), np.int32, len(usable))
+        token_ids = np.array(ids, np.int32)
         for array in (byte, skip, depth, token_offset, token_ids):
             array.flags.writeable = False
         return cls(byte, skip, depth, token_offset, token_ids, int(depth.max()))
+
+
+def in_order(tokens: Sequence[bytes | None], ids: Iterable[int] | None = None) -> list[int]:
+    """The ids of tokens that write something, by their bytes, then ascending."""
+    found = [i for i in (range(len(tokens)) if ids is None else sorted(ids)) if tokens[i]]
+    found.sort(key=tokens.__getitem__)  # type: ignore[arg-type]  # stable: equal ones ascend
+    return found
 
 
 def concatenate(
@@ -93,7 +105,7 @@ def concatenate(
     return np.frombuffer(b"".join(tokens), np.uint8).copy(), offsets
 
 
-@njit(cache=True)
+@kernel
 def _common_prefix(data: Any, a: int, a_end: int, b: int, b_end: int) -> int:
     length = 0
     while a + length < a_end and b + length < b_end and data[a + length] == data[b + length]:
@@ -101,7 +113,7 @@ def _common_prefix(data: Any, a: int, a_end: int, b: int, b_end: int) -> int:
     return length
 
 
-@njit(cache=True)
+@kernel
 def _build(data: Any, offsets: Any) -> Any:
     """The node arrays for sorted tokens: depth-first order is the sorted order."""
     count = len(offsets) - 1

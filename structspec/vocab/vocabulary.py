@@ -32,7 +32,7 @@ import numpy as np
 
 from structspec.errors import VocabularyError
 from structspec.vocab.plain import PlainTokens
-from structspec.vocab.trie import Trie
+from structspec.vocab.trie import Trie, in_order
 
 __all__ = ["Encode", "Vocabulary"]
 
@@ -164,12 +164,17 @@ class Vocabulary:
     @cached_property
     def trie(self) -> Trie:
         """The trie of all tokens that write something."""
-        return Trie.build(self.tokens)
+        return Trie.of_sorted(self.tokens, self._order)
 
     @cached_property
     def plain(self) -> PlainTokens:
         """The plain tokens as bitsets by length, and the trie of the others."""
-        return PlainTokens.build(self.tokens, self.size)
+        return PlainTokens.build(self.tokens, self.size, self._order)
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """All ids that write something, by their bytes."""
+        return in_order(self.tokens)
 
     @cached_property
     def single_bytes(self) -> frozenset[int]:

@@ -36,6 +36,12 @@ def tiny_llama(vocab_size: int, window: int = 64, seed: int = 0, dtype: Any = No
 
 
 @pytest.fixture(scope="session")
+def make_llama() -> Callable[..., Any]:
+    """`tiny_llama`, for tests that need one of another window or seed."""
+    return tiny_llama
+
+
+@pytest.fixture(scope="session")
 def tiny_vocab() -> Vocabulary:
     """Six tokens, two spellings for most texts, one end token."""
     return Vocabulary(TINY_TOKENS, eos_ids=[TINY_EOS])

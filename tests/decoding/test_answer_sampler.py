@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from structspec.api import compiled
 from structspec.bench.exercises import exercises
 from structspec.drafting.acceptance import Laws, measure
 from structspec.drafting.answers import Functions, Task
@@ -20,6 +19,7 @@ from structspec.drafting.heads import EagleHead
 from structspec.drafting.sampler import AnswerSampler
 from structspec.drafting.states import Group, StateStore
 from structspec.errors import ModelError, PromptError
+from structspec.kept_grammars import compiled
 from structspec.models import Model
 
 TAPS = (0, 1, 2)

@@ -9,8 +9,8 @@ import pytest
 
 import structspec
 from structspec.decoding.loop import decode
-from structspec.decoding.prompt import encode_prompt
 from structspec.forward.warp import Sampling
+from structspec.prompt import encode_prompt
 
 pytestmark = pytest.mark.model
 

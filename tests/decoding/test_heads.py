@@ -117,7 +117,7 @@ def test_features_are_the_targets_states_of_the_kept_text(
     class Spy(EagleDraft):
         def begin(self, request: Any) -> Any:
             drafter = super().begin(request)
-            inner = drafter.propose_several
+            inner = drafter.plan
 
             def propose(state: int, context: Any, *rest: Any) -> Any:
                 if request.rows.length(request.row):
@@ -125,7 +125,7 @@ def test_features_are_the_targets_states_of_the_kept_text(
                     seen.append((list(context[: len(features)]), features.clone()))
                 return inner(state, context, *rest)
 
-            drafter.propose_several = propose  # type: ignore[method-assign]
+            drafter.plan = propose  # type: ignore[method-assign]
             return drafter
 
     decode(byte_model, prompt, constraint, draft=Spy(head), draft_count=2, max_tokens=45, seed=4)

@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 
+from structspec.forward import lean as lean_module
 from structspec.forward import rows as rows_module
 from structspec.forward.lean import LeanLayers
 from structspec.forward.rows import Call, TargetRows
@@ -56,6 +57,40 @@ def test_ragged_rows_and_long_prompts_have_the_networks_logits(model: Model) -> 
     rows.crop(second, 5)
     (b,) = rows.forward([Call(second, list(range(20)), 20)])
     torch.testing.assert_close(b, logits_of(model, [4, 5, 9, 9, *range(20)])[-20:], **close)
+
+
+@pytest.mark.parametrize("taps", [(), (0, 2), (1, 3)])
+def test_rows_of_unequal_lengths_are_not_padded_but_for_attention(
+    model: Model, taps: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every product sees the tokens that are there; logits and tapped states are each row's own."""
+    seen: list[int] = []
+    plain = lean_module.product
+
+    def counted(layer: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.numel() // x.shape[-1])
+        return plain(layer, x)
+
+    rows = TargetRows(model)
+    rows.taps = taps
+    texts = [list(range(1, 30)), [4, 5], [7] * 12]
+    places = [rows.open() for _ in texts]
+    for row, text in zip(places, texts, strict=True):
+        rows.forward([Call(row, text)])
+    more, keep = [[1, 2, 3, 4, 5, 6], [9], [8, 8, 8]], [6, 1, 2]
+    monkeypatch.setattr(lean_module, "product", counted)
+    found = rows.forward([Call(r, m, k) for r, m, k in zip(places, more, keep, strict=True)])
+    assert set(seen) <= {10, 9}  # all tokens, in the last layer perhaps those that are wanted
+    for row, text, new, k, logits in zip(places, texts, more, keep, found, strict=True):
+        torch.testing.assert_close(
+            logits, logits_of(model, [*text, *new])[-k:], rtol=1e-4, atol=1e-4
+        )
+        if taps:
+            with torch.inference_mode():
+                ids = torch.tensor([[*text, *new]])
+                states = model.model(input_ids=ids, output_hidden_states=True).hidden_states
+            expected = torch.cat([states[tap][0] for tap in taps], dim=-1)
+            torch.testing.assert_close(rows.features(row), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_trees_have_the_logits_of_their_paths(model: Model) -> None:

@@ -30,6 +30,7 @@ from structspec.drafting import (
     Request,
 )
 from structspec.drafting import model as model_drafts
+from structspec.drafting.lengths import DraftCosts
 from structspec.forward.warp import Sampling
 from structspec.models import Model
 from structspec.verification import Purpose, Verdict, oracle
@@ -314,6 +315,7 @@ SMALL = {
     "sure copies": lambda model: Copying(sure=True),
     "masked": lambda model: ModelDraft(model, length=2, adaptive=False),
     "adaptive": lambda model: ModelDraft(model, length=1, max_length=3),
+    "costs": lambda model: ModelDraft(model, max_length=3, costs=DraftCosts(4.0, 0.1, 1.0)),
     "without spans": lambda model: ModelDraft(model, length=2, spans=False, adaptive=False),
     "unmasked": lambda model: ModelDraft(model, length=2, masked=False, adaptive=False),
     "early exit": lambda model: EarlyExit(1, length=2, adaptive=False),

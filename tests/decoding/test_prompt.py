@@ -10,9 +10,9 @@ import pytest
 
 from structspec.decoding.healing import PrefixedConstraint, heal
 from structspec.decoding.loop import decode
-from structspec.decoding.prompt import encode_prompt
 from structspec.errors import PromptError, TokenRejected
 from structspec.models import Model
+from structspec.prompt import encode_prompt
 from structspec.vocab import Vocabulary
 
 Bind = Callable[[str, Vocabulary], Any]

@@ -82,14 +82,14 @@ def test_it_drafts_legal_tokens_only(default_model: Model) -> None:
     class Spy(HeadFiles):
         def begin(self, request: Request) -> Any:
             drafter = super().begin(request)
-            inner = drafter.propose_several
+            inner = drafter.plan
 
             def propose(*arguments: Any) -> Any:
-                drafts = inner(*arguments)
+                drafts = yield from inner(*arguments)
                 seen.extend((request, draft) for draft in drafts)
                 return drafts
 
-            drafter.propose_several = propose  # type: ignore[method-assign]
+            drafter.plan = propose  # type: ignore[method-assign]
             return drafter
 
     structspec.generate(

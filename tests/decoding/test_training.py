@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import torch
 
+from structspec.decoding.collect import collect
 from structspec.decoding.loop import decode
 from structspec.drafting import EagleDraft, EagleHead
 from structspec.drafting.answers import (
     Answer,
     Task,
     choose_vocabulary,
-    collect,
     read_answers,
     split,
 )
@@ -184,7 +184,7 @@ def test_the_loss_falls_and_acceptance_rises(
 
 
 def _constraint(model: Model) -> Any:
-    from structspec.api import compiled
+    from structspec.kept_grammars import compiled
 
     return compiled(SCHEMA, {}).bind(model.vocab)
 

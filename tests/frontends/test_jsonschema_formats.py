@@ -24,9 +24,11 @@ from structspec.frontends.jsonschema.format_texts import format_texts
 from structspec.frontends.jsonschema.formats import FORMATS, Format, format_of
 from structspec.frontends.jsonschema.intervals import LENGTHS, Intervals
 from structspec.frontends.jsonschema.spelling import Spelling
+from structspec.frontends.jsonschema.stored import BUILDERS, FILE, unpack
 from structspec.frontends.jsonschema.strings import StringShape
 from structspec.frontends.jsonschema.text import _one_large_format
 from structspec.frontends.jsonschema.text_automata import lower, pattern_dfa
+from structspec.frontends.rules.plain import plain
 
 DRAFTS = {"draft4": 4, "draft6": 6, "draft7": 7, "draft2019-09": 2019, "draft2020-12": 2020}
 
@@ -164,6 +166,17 @@ def test_hostnames_obey_both_limits() -> None:
             assert names.accepts(text) == (last <= 61)
 
 
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_stored_automata_are_what_their_builders_make(name: str) -> None:
+    data = json.loads(FILE.read_text())
+    assert unpack(data[name]) == BUILDERS[name]()
+
+
+def test_the_file_holds_the_automata_of_all_builders() -> None:
+    assert json.loads(FILE.read_text()).keys() == BUILDERS.keys()
+    assert format_of("ipv6", 2020).inside == BUILDERS["ipv6"]()
+
+
 # Nodes -------------------------------------------------------------------------------------------
 
 
@@ -229,14 +242,18 @@ def test_bounds_that_a_large_format_keeps_anyway_take_no_automaton(
         assert _one_large_format(shape) is None
 
 
-@pytest.mark.parametrize("name", ["date-time", "time", "hostname"])
+@pytest.mark.parametrize(
+    ("name", "registers"),
+    [("date-time", True), ("time", True), ("hostname", True), ("hostname", False)],
+)
 @pytest.mark.parametrize("spelling", ["canonical", "any"])
 def test_factored_formats_are_their_automata(
-    name: str, spelling: str, data_directory: Path
+    name: str, registers: bool, spelling: str, data_directory: Path
 ) -> None:
     rules: dict[str, ir.Node] = {}
     entry = format_of(name, 2020)
-    accepts = _reader(format_texts(entry, Spelling(spelling, rules)), rules)
+    node = format_texts(entry, Spelling(spelling, rules), registers=registers)
+    accepts = _reader(node, rules)
     source = random.Random(3)
     texts = {text for _, other, text, _ in suite(data_directory) if other.name == name}
     for _ in range(300):
@@ -259,6 +276,12 @@ def test_factored_formats_are_their_automata(
         assert accepts(json.dumps(text, ensure_ascii=False)) == expected, text
         if spelling == "any":
             assert accepts(_escaped(text, source)) == expected, text
+
+
+def test_a_hostname_can_be_written_as_rules() -> None:
+    grammar, _ = lower_schema({"type": "string", "format": "hostname"})
+    rules = plain(grammar).rules
+    assert not any(isinstance(node, ir.Automaton) for node in rules.values())
 
 
 PATTERNS = (

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import structspec
+from structspec.bench.soak import Soak, replay, resident
 from structspec.limits import Limits
 from structspec.masks.constraint import Constraint
 from structspec.masks.tables import Known
@@ -173,57 +174,45 @@ def test_the_core_imports_without_compiling_anything() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
-def soak(schemas: int, tokens: int, threads: int, max_bytes: int, length: int = 100) -> None:
-    """Walk many schemas in threads through one ConstraintCache; compare a sample afresh."""
-    cache = structspec.ConstraintCache(max_bytes)
-    share, errors = tokens // threads, []
-    samples: list[tuple[dict[str, Any], list[tuple[int, bytes]]]] = []
-
-    def schema(number: int) -> dict[str, Any]:
-        base = json.loads(json.dumps(SCHEMAS[number % len(SCHEMAS)]))
-        return {"type": "object", "properties": {f"k{number}": base}, "required": [f"k{number}"]}
-
-    def work(seed: int) -> None:
-        rng = random.Random(seed)
-        done = 0
-        try:
-            while done < share:
-                chosen = schema(rng.randrange(schemas))
-                c, walk_seed = cache.get(chosen, VOCAB), rng.randrange(1 << 30)
-                steps = walk(c, walk_seed, length)
-                done += len(steps)
-                if (rng.random() < 0.02 or done <= length) and len(samples) < 40:
-                    fresh = structspec.compile(chosen).bind(VOCAB)
-                    if walk(fresh, walk_seed, length) != steps:
-                        errors.append(chosen)
-                    samples.append((chosen, steps))
-        except BaseException as error:
-            errors.append(error)
-
-    workers = [threading.Thread(target=work, args=(i,)) for i in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert not errors and samples
-    assert cache.n_bytes <= max_bytes + (8 << 20)
+def variants(count: int) -> list[str]:
+    """So many schemas, no two the same."""
+    return [
+        json.dumps(
+            {
+                "type": "object",
+                "properties": {f"k{number}": SCHEMAS[number % len(SCHEMAS)]},
+                "required": [f"k{number}"],
+            }
+        )
+        for number in range(count)
+    ]
 
 
 def test_a_small_soak_keeps_its_budget_and_its_answers() -> None:
-    soak(schemas=30, tokens=4_000, threads=4, max_bytes=24 << 20)
+    """The engine of `make soak`."""
+    soak = Soak(VOCAB, variants(30), tokens=4_000, threads=4, max_bytes=24 << 20, length=100)
+    soak.run()
+    assert not soak.errors and soak.counts["tokens"] >= 4_000
+    assert len(soak.memory) == 20 and len(soak.seen) > 10
+    assert soak.cache.n_bytes <= (24 << 20) + (8 << 20)
+    schemas = {str(one["schema"]): soak.schemas[one["schema"]] for one in soak.sample}
+    fresh = replay(VOCAB, {"length": 100, "sample": soak.sample, "schemas": schemas})
+    assert fresh == [one["digest"] for one in soak.sample] != []
 
 
 @pytest.mark.full
 def test_ten_million_tokens_over_two_thousand_schemas_keep_under_a_gibibyte() -> None:
-    soak(schemas=2_000, tokens=500_000, threads=4, max_bytes=384 << 20, length=2_000)
-    early = _resident()
-    soak(schemas=2_000, tokens=9_500_000, threads=4, max_bytes=384 << 20, length=2_000)
-    assert _resident() < min(1 << 30, early + (128 << 20))
+    schemas = variants(2_000)
 
+    def run(tokens: int) -> None:
+        soak = Soak(VOCAB, schemas, tokens=tokens, threads=4, max_bytes=384 << 20, length=2_000)
+        soak.run()
+        assert not soak.errors
 
-def _resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    run(500_000)
+    early = resident()
+    run(9_500_000)
+    assert resident() < min(1024, early + 128)
 
 
 def test_limits_of_memory_bound_the_pool() -> None:

@@ -77,10 +77,10 @@ ANYTHING = Form(True, _BOTH, (ALL_NUMBERS,), (ALL_STRINGS,), (ALL_ARRAYS,), (ALL
 
 def union(*forms: Form) -> Form:
     """The values of one of `forms`."""
-    if ANYTHING in forms:
-        return ANYTHING
     if len(forms) == 1:
         return forms[0]
+    if ANYTHING in forms:
+        return ANYTHING
     return Form(
         any(form.null for form in forms),
         frozenset().union(*(form.booleans for form in forms)),

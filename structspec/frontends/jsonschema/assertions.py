@@ -24,7 +24,7 @@ from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.intervals import LENGTHS
 from structspec.frontends.jsonschema.intervals import intersect as intersect_intervals
 from structspec.frontends.jsonschema.kept import Kept
-from structspec.frontends.jsonschema.keywords import TYPES, keyword_of
+from structspec.frontends.jsonschema.keywords import TYPES, asserting
 from structspec.frontends.jsonschema.numbers import (
     ALL_NUMBERS,
     ONLY_INTEGERS,
@@ -52,6 +52,10 @@ _OBJECT_WORDS = frozenset(
     {"properties", "required", "additionalProperties", "patternProperties", "propertyNames",
      "minProperties", "maxProperties", "dependentRequired", "dependencies"}
 )  # fmt: skip
+
+_STRINGS = Form(strings=(ALL_STRINGS,))
+_BOOLEANS = Form(booleans=frozenset({True, False}))
+_NULL = Form(True)
 
 # Automata of patterns, and why there are none; weighed in states.
 _PATTERNS: Kept[str, CharDfa | UnsupportedFeature | SchemaError | BudgetExceeded] = Kept(300_000)
@@ -94,12 +98,10 @@ class _Reader:
         self.place = place
         self.atlas = atlas
         self.options = options
-        draft = place.draft
         #: The keywords that exist in this draft and assert something.
+        known = asserting(place.draft)
         self.keywords: dict[str, Any] = {
-            name: value
-            for name, value in place.schema.items()
-            if (known := keyword_of(name, draft)) is not None and known.role == "assertion"
+            name: value for name, value in place.schema.items() if name in known
         }
 
     def refusal(self, keyword: str, reason: str) -> Refusal:
@@ -118,6 +120,8 @@ class _Reader:
         if listed is not None and words <= {"enum", "const"}:
             return listed
         types = self.keywords.get("type", TYPES)
+        if listed is None and isinstance(types, str):
+            return self.of_type(types)
         types = {types} if isinstance(types, str) else set(types)
         if listed is not None:
             types &= _types_of(listed)
@@ -130,6 +134,22 @@ class _Reader:
             tuple(self.objects()) if "object" in types else (),
         )
         return form if listed is None else intersect(listed, form)
+
+    def of_type(self, name: str) -> Form:
+        """The form of a schema that has values of one type."""
+        if name == "string":
+            # Most strings say nothing more.
+            free = _STRING_WORDS.isdisjoint(self.keywords)
+            return _STRINGS if free else Form(strings=tuple(self.strings()))
+        if name == "object":
+            return Form(objects=tuple(self.objects()))
+        if name == "array":
+            return Form(arrays=tuple(self.arrays()))
+        if name == "boolean":
+            return _BOOLEANS
+        if name == "null":
+            return _NULL
+        return Form(numbers=tuple(self.numbers(name == "number")))
 
     # Per type ------------------------------------------------------------------------------
 

@@ -5,8 +5,11 @@ smaller, because rules are called where an automaton has to repeat itself:
 
 - a leap second ties the local minute (1,440 of them) to one offset either way. Seconds, fraction
   and the hour of the offset are one rule per hour and sign, so only the minutes are states;
-- a hostname has up to 253 characters in labels of up to 63. States count whole labels: the next
-  label of n characters is a rule, one for each n.
+- a hostname has up to 253 characters in labels of up to 63. States count those of the label, a
+  register those of the name. Where registers are not allowed (in keys) states count whole labels:
+  the next label of n characters is a rule, one for each n.
+
+The many states of both share the escapes of a character through rules.
 
 Sibling: `formats` has the automata, for when a format meets a pattern, bounds or `not`.
 
@@ -17,7 +20,7 @@ Example::
     >>> rules = {}
     >>> node = format_texts(format_of("time", 2020), Spelling("canonical", rules))
     >>> len(rules)
-    96
+    97
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from structspec.frontends.jsonschema.formats import (
     Format,
     date_dfa,
     label_dfa,
+    names_dfa,
     ordinary_time_dfa,
 )
 from structspec.frontends.jsonschema.intervals import LENGTHS
@@ -41,23 +45,29 @@ __all__ = ["format_texts"]
 _DAY = 24 * 60
 _DIGITS = ((0x30, 0x39),)
 _LONGEST_NAME = 253
+_NAMES = ((1, _LONGEST_NAME + 1),)
 _LONGEST_LABEL = 63
 
 
-def format_texts(entry: Format, spelling: Spelling) -> ir.Node:
-    """The spelled content of the strings `entry.inside`; adds rules to `spelling.rules`."""
-    node, rules = _kept(entry, "any" if spelling.any else "canonical")
+def format_texts(entry: Format, spelling: Spelling, *, registers: bool = True) -> ir.Node:
+    """The spelled content of the strings `entry.inside`; adds rules to `spelling.rules`.
+
+    registers: whether a register may count the characters.
+    """
+    node, rules = _kept(entry, "any" if spelling.any else "canonical", registers)
     spelling.rules.update(rules)
     return node
 
 
 @cache
-def _kept(entry: Format, policy: Literal["any", "canonical"]) -> tuple[ir.Node, dict[str, ir.Node]]:
+def _kept(
+    entry: Format, policy: Literal["any", "canonical"], registers: bool
+) -> tuple[ir.Node, dict[str, ir.Node]]:
     rules: dict[str, ir.Node] = {}
-    return _texts(entry, Spelling(policy, rules)), rules
+    return _texts(entry, Spelling(policy, rules), registers), rules
 
 
-def _texts(entry: Format, spelling: Spelling) -> ir.Node:
+def _texts(entry: Format, spelling: Spelling, registers: bool) -> ir.Node:
     if entry.name == "date-time":
         date = lower(date_dfa(), LENGTHS, spelling)
         tee = spelling.character(((0x54, 0x54), (0x74, 0x74)))
@@ -65,12 +75,17 @@ def _texts(entry: Format, spelling: Spelling) -> ir.Node:
     if entry.name == "time":
         return _time(spelling)
     if entry.name == "hostname":
+        if registers:
+            return lower(names_dfa(entry.exact), _NAMES, spelling)
         return _hostname(entry.exact, spelling)
     return lower(entry.inside, LENGTHS, spelling)
 
 
 def _time(spelling: Spelling) -> ir.Node:
-    return ir.choice((lower(ordinary_time_dfa(), LENGTHS, spelling), _leap_seconds(spelling)))
+    # A rule of its own, so that its states are not paired with those of other times.
+    spelling.rules["leap-second"] = ir.NOTHING  # its place is before the rules that it calls
+    spelling.rules["leap-second"] = _leap_seconds(spelling)
+    return ir.choice((lower(ordinary_time_dfa(), LENGTHS, spelling), ir.Rule("leap-second")))
 
 
 def _leap_seconds(spelling: Spelling) -> ir.Node:
@@ -81,10 +96,11 @@ def _leap_seconds(spelling: Spelling) -> ir.Node:
     def letter(character: str) -> ir.Node:
         node = letters.get(character)
         if node is None:
-            code = ord(character)
-            node = letters[character] = spelling.character(((code, code),))
+            (node,) = shared.characters(character, apart=True)
+            letters[character] = node
         return node
 
+    shared = Spelling("any" if spelling.any else "canonical", spelling.rules, share=True)
     ways: dict[tuple[int, str], int] = {}
 
     def step(source: int, text: str) -> int:
@@ -107,6 +123,7 @@ def _leap_seconds(spelling: Spelling) -> ir.Node:
         rows.append([(ir.sequence(texts), end)])
         minutes.append(here)
     digit = spelling.character(_DIGITS)
+    endings: dict[tuple[str, int], ir.Node] = {}
     for sign in "+-":
         for hour in range(24):
             # Right recursion instead of a repeat: the rule is then called, never written out.
@@ -117,11 +134,11 @@ def _leap_seconds(spelling: Spelling) -> ir.Node:
             spelling.rules[name] = ir.sequence(
                 (*map(letter, ":60"), ir.choice((ending, ir.sequence((letter("."), fraction)))))
             )
+            endings[sign, hour] = ir.Rule(name)
     for minute, place in enumerate(places):
         for sign, offset in (("+", (minute + 1) % _DAY), ("-", _DAY - 1 - minute)):
-            label = ir.Rule(f"leap-second{sign}{offset // 60:02}")
-            rows[place].append((label, minutes[offset % 60]))
-    return ir.Automaton(tuple(map(tuple, rows)), frozenset((end,)))
+            rows[place].append((endings[sign, offset // 60], minutes[offset % 60]))
+    return ir.Automaton(ir.flat_edges(rows), frozenset((end,)))
 
 
 def _hostname(tagged: bool, spelling: Spelling) -> ir.Node:

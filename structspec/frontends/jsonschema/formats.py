@@ -12,8 +12,8 @@ of a grammar stand for both cases (``t`` and ``z`` in dates, ``p`` in durations)
 precede or follow. A leap second must fall on 23:59:60 UTC.
 
 Cost: automata are built on first use and kept; `date-time` (11,000 states) and `hostname` (24,000
-states) take a second or two, the others milliseconds. Sibling: `format_texts`, which writes those
-two without their automata.
+states) take a second or two, the others milliseconds. Siblings: `format_texts`, which writes those
+two without their automata; `stored`, for those that would take tens of milliseconds.
 
 Sources: RFC 3339 (dates, durations), 5321 and 5322 (email), 6531 (internationalised), 1123 and
 5891 (hostnames), 2673 and 4291 (addresses), 3986 and 3987 (URIs and IRIs), 6570 (templates),
@@ -38,10 +38,19 @@ from functools import cache
 from typing import Final
 
 from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa, CharNfa
+from structspec.frontends.jsonschema.stored import stored
 from structspec.frontends.jsonschema.text_automata import add_regex, regex_dfa
 from structspec.frontends.regex import parse, resolve
 
-__all__ = ["FORMATS", "Format", "date_dfa", "format_of", "label_dfa", "ordinary_time_dfa"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "date_dfa",
+    "format_of",
+    "label_dfa",
+    "names_dfa",
+    "ordinary_time_dfa",
+]
 
 
 @dataclass(frozen=True)
@@ -235,7 +244,7 @@ def _ipv4() -> CharDfa:
     return _whole(rf"{_SNUM}(?:\.{_SNUM}){{3}}")
 
 
-@cache
+@stored
 def _ipv6() -> CharDfa:
     return _whole(_IPV6)
 
@@ -251,8 +260,10 @@ def label_dfa(tagged: bool) -> CharDfa:
     return labels if tagged else labels.difference(_whole(rf"{inner}{{2}}--{inner}*"))
 
 
-def _names(label: CharDfa) -> CharDfa:
-    """Labels with dots between them, up to 253 characters."""
+@cache
+def names_dfa(tagged: bool) -> CharDfa:
+    """Labels with dots between them, of any length together."""
+    label = label_dfa(tagged)
     nfa = CharNfa()
     place = nfa.state()
     states = [nfa.state() for _ in label.rows]
@@ -265,17 +276,17 @@ def _names(label: CharDfa) -> CharDfa:
             nfa.join(states[state], end)
     nfa.read(end, ((0x2E, 0x2E),), place)
     nfa.join(end, last)
-    return CharDfa.of_nfa(nfa, place, last).with_length(1, 253)
+    return CharDfa.of_nfa(nfa, place, last)
 
 
 @cache
 def _hostname() -> CharDfa:
-    return _names(label_dfa(True))
+    return names_dfa(True).with_length(1, 253)
 
 
 @cache
 def _hostname_without_tags() -> CharDfa:
-    return _names(label_dfa(False))
+    return names_dfa(False).with_length(1, 253)
 
 
 # Email -------------------------------------------------------------------------------------------
@@ -294,7 +305,7 @@ def _mailbox(letters: str, more: str) -> str:
     return rf"(?:{atom}(?:\.{atom})*|{quoted})@(?:{label}(?:\.{label})*|\[(?:{snums}|{tagged})\])"
 
 
-@cache
+@stored
 def _email() -> CharDfa:
     return _whole(_mailbox("A-Za-z0-9", ""))
 
@@ -318,12 +329,12 @@ def _some_address() -> CharDfa:
     return _whole(rf"{plain}|{commented}")
 
 
-@cache
+@stored
 def _idn_email() -> CharDfa:
     return _whole(_mailbox("A-Za-z0-9", _BEYOND_ASCII))
 
 
-@cache
+@stored
 def _some_idn_email() -> CharDfa:
     return _whole(_mailbox("A-Za-z0-9" + _BEYOND_ASCII, _BEYOND_ASCII))
 
@@ -356,22 +367,22 @@ def _uri_pattern(unicode: bool, relative: bool) -> str:
     return rf"(?:{uri}|(?:{network}|{absolute}|{noscheme}|){ending})"
 
 
-@cache
+@stored
 def _uri() -> CharDfa:
     return _whole(_uri_pattern(False, False))
 
 
-@cache
+@stored
 def _uri_reference() -> CharDfa:
     return _whole(_uri_pattern(False, True))
 
 
-@cache
+@stored
 def _iri() -> CharDfa:
     return _whole(_uri_pattern(True, False))
 
 
-@cache
+@stored
 def _iri_reference() -> CharDfa:
     return _whole(_uri_pattern(True, True))
 

@@ -117,6 +117,12 @@ def _by_name(draft: int) -> dict[str, Keyword]:
     return {row.name: row for row in _TABLE if row.since <= draft <= row.until}
 
 
+@cache
+def asserting(draft: int) -> frozenset[str]:
+    """The keywords of a draft that say something about values."""
+    return frozenset(name for name, row in _by_name(draft).items() if row.role == "assertion")
+
+
 def keyword_of(name: str, draft: int) -> Keyword | None:
     """The keyword as `draft` defines it, or None if it does not."""
     return _by_name(draft).get(name)

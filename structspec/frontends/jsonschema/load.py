@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -108,12 +108,15 @@ class Document:
             raise SchemaError(
                 f"'{keyword}' leads nowhere: {reference!r} ({remedy})", pointer=str(pointer)
             ) from error
-        absolute = urljoin(base_uri(resolver), reference)
-        base, fragment = urldefrag(absolute)
-        same = base == urldefrag(self.uri)[0]
-        place = unquote(fragment)
-        if not same or (place and not place.startswith("/")):
-            place = absolute
+        base = base_uri(resolver)
+        if _is_local(reference) and _resource_of(base) == _without_fragment(self.uri):
+            place = unquote(reference[1:])
+        else:
+            absolute = urljoin(base, reference)
+            uri, fragment = urldefrag(absolute)
+            place = unquote(fragment)
+            if uri != urldefrag(self.uri)[0] or (place and not place.startswith("/")):
+                place = absolute
         if not isinstance(resolved.contents, dict | bool):
             kind = type(resolved.contents).__name__
             raise SchemaError(
@@ -172,10 +175,31 @@ def _look_up(resolver: Resolver[Any], reference: str) -> Resolved[Any]:
     at the target's own resource has come no way.
     """
     base = base_uri(resolver)
+    if _is_local(reference) and "#" not in (own := base.rstrip("#")):
+        return resolver._registry.resolver(_without_fragment(own + "#")).lookup(reference)
     # Joining would lose bases such as URNs.
     absolute = base.rstrip("#") + reference if reference.startswith("#") else None
     uri, fragment = urldefrag(absolute or urljoin(base, reference))
     return resolver._registry.resolver(uri).lookup("#" + fragment)
+
+
+def _is_local(reference: str) -> bool:
+    """Whether it is a pointer into the resource around it, by far the most frequent kind.
+
+    (Parsing removes what cannot be printed.)
+    """
+    return reference.startswith("#/") and reference.isprintable()
+
+
+@lru_cache(maxsize=256)
+def _without_fragment(uri: str) -> str:
+    return urldefrag(uri)[0]
+
+
+@lru_cache(maxsize=256)
+def _resource_of(base: str) -> str:
+    """The resource that pointers are resolved in, given the URI around them."""
+    return urldefrag(urljoin(base, "#/"))[0]
 
 
 def base_uri(resolver: Resolver[Any]) -> str:

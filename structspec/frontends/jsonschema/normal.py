@@ -55,6 +55,12 @@ _MOST_POINTS = 64
 #: References whose target depends on the dynamic scope.
 _DYNAMIC: dict[int, tuple[str, ...]] = {2019: ("$recursiveRef",), 2020: ("$dynamicRef",)}
 
+# Without any of these a schema applies no other one to the same value.
+_COMBINING = frozenset(
+    {"$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if",
+     "dependentSchemas", "dependencies"}
+)  # fmt: skip
+
 _CIRCLE = (
     "the reference leads back to itself without passing through a property or an item, "
     "so it says nothing about any value"
@@ -119,7 +125,8 @@ class Normaliser:
                 place = self.atlas.place(top)
                 missing = [
                     abs(part)
-                    for goal in self._applied(place)
+                    for _, goals in self._combinators(place)
+                    for goal in goals
                     for alternative in goal
                     for part in alternative
                     if abs(part) not in self._forms
@@ -142,16 +149,13 @@ class Normaliser:
             self._active -= mine
         return self._forms[number]
 
-    def _applied(self, place: Place) -> Iterator[Goal]:
-        """The goals that the combinators of a schema apply to the same value."""
-        for _, goals in self._combinators(place):
-            yield from goals
-
     def _combinators(self, place: Place) -> list[tuple[str, list[Goal]]]:
         """The combinators of a schema and the goals that each applies; read once."""
         found = self._applying.get(place.number)
         if found is None:
-            found = self._applying[place.number] = list(self._read_combinators(place))
+            plain = _COMBINING.isdisjoint(place.schema)
+            found = [] if plain else list(self._read_combinators(place))
+            self._applying[place.number] = found
         return found
 
     def _read_combinators(self, place: Place) -> Iterator[tuple[str, list[Goal]]]:

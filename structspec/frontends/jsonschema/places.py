@@ -35,6 +35,7 @@ from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
 from structspec.frontends.jsonschema.keywords import (
     SUBSCHEMA_SHAPES,
     Draft,
+    asserting,
     keyword_of,
     overridden,
     shape_fault,
@@ -113,6 +114,8 @@ class Atlas:
         self._widened: list[tuple[int, str, str]] = []
         self._string_note = ""
         self._dynamic: dict[str, bool] = {}
+        #: The drafts of resources by their URIs.
+        self._drafts: dict[str, Draft] = {}
         #: Whether the document names anchors that the dynamic scope can change.
         self._anchored = False
         self._references: dict[tuple[str, Any, str, Scope], Goal] = {}
@@ -156,7 +159,7 @@ class Atlas:
             return TRUE
         if schema is False:
             return FALSE
-        if not any(_asserts(name, draft) for name in schema):
+        if asserting(draft).isdisjoint(schema):
             return TRUE
         return literal(self._intern(schema, resolver, draft, pointer, scope))
 
@@ -207,11 +210,14 @@ class Atlas:
 
     def _draft_there(self, target: Target) -> Draft:
         """The draft of a target: what it says itself, else what the root of its resource says."""
-        try:
-            root = target.resolver.lookup("").contents
-        except Unresolvable:
-            root = None
-        default = draft_of(root, self.document.draft, target.pointer)
+        uri = base_uri(target.resolver)
+        default = self._drafts.get(uri)
+        if default is None:
+            try:
+                root = target.resolver.lookup("").contents
+            except Unresolvable:
+                root = None
+            default = self._drafts[uri] = draft_of(root, self.document.draft, target.pointer)
         return draft_of(target.schema, default, target.pointer)
 
     def _intern(
@@ -370,11 +376,6 @@ def _enter(
     if resource.id() is None:
         return resolver, draft
     return resolver.in_subresource(resource), draft_of(schema, draft, pointer)
-
-
-def _asserts(name: str, draft: Draft) -> bool:
-    keyword = keyword_of(name, draft)
-    return keyword is not None and keyword.role == "assertion"
 
 
 def _shown(value: Any) -> str:

@@ -55,7 +55,7 @@ def string_texts(
         return ir.sequence((_QUOTE, _among(values, spelling, rules), _QUOTE))
     kind = _one_large_format(shape)
     if kind is not None:
-        return ir.sequence((_QUOTE, format_texts(kind, spelling), _QUOTE))
+        return ir.sequence((_QUOTE, format_texts(kind, spelling, registers=registers), _QUOTE))
     pattern = shape.automaton
     if pattern is not None:
         if shape.excluded:

@@ -57,6 +57,8 @@ MOST_COPIES = 50_000
 _FEW_PAIRS = 1_000
 # Automata with more edges than this share the escapes of each label through rules.
 _SHARE_ABOVE = 24
+# Automata with more edges than this are kept as arrays.
+_FLAT_ABOVE = 64
 # A label with more ranges than this is a rule of its own.
 _WIDE = 16
 
@@ -307,11 +309,9 @@ class _Lowering:
     def bounded(self, longest: int) -> ir.Node:
         """The strings of at most `longest` characters, which a register counts."""
         self._share = sum(map(len, self.edges)) > _SHARE_ABOVE
-        rows = tuple(
-            tuple((self._label(label), target) for label, target in row) for row in self.edges
-        )
+        rows = [[(self._label(label), target) for label, target in row] for row in self.edges]
         self.size += sum(map(len, rows))
-        return ir.Automaton(rows, self.dfa.accepting, longest)
+        return ir.Automaton(_compact(rows), self.dfa.accepting, longest)
 
     def _tail(self, state: int) -> _Tail | None:
         labels = self._tailed[state]
@@ -415,7 +415,7 @@ class _Lowering:
             rows.append(row)
             self.size += len(row)
         straight = self._straight(rows, accepting)
-        return straight or ir.Automaton(tuple(map(tuple, rows)), frozenset(accepting))
+        return straight or ir.Automaton(_compact(rows), frozenset(accepting))
 
     def _straight(
         self, rows: list[list[tuple[ir.Node, int]]], accepting: set[int]
@@ -495,6 +495,15 @@ class _Lowering:
         name = f"{kind}-{ranges[0][0]:x}-{ranges[-1][1]:x}-{content}"
         self.spelling.rules[name] = node
         return ir.Rule(name)
+
+
+def _compact(
+    rows: list[list[tuple[ir.Node, int]]],
+) -> tuple[tuple[tuple[ir.Node, int], ...], ...] | ir.FlatEdges:
+    """The rows in the form that is quickest to encode; the nodes are kept for many compiles."""
+    if sum(map(len, rows)) > _FLAT_ABOVE:
+        return ir.flat_edges(rows)
+    return tuple(map(tuple, rows))
 
 
 def _times(item: ir.Node, fewest: int, most: int | None) -> ir.Node:

@@ -138,6 +138,9 @@ def children(node: ir.Node) -> Iterator[ir.Node]:
     elif isinstance(node, ir.Repeat | ir.Variant):
         yield node.item
     elif isinstance(node, ir.Automaton):
+        if isinstance(node.edges, ir.FlatEdges):
+            yield from node.edges.labels
+            return
         for edges in node.edges:
             for label, _ in edges:
                 yield label

@@ -35,6 +35,8 @@ __all__ = ["plain"]
 
 # Alternatives that members in any order, or with bounds on their number, may take.
 _MOST_ALTERNATIVES = 20_000
+# States that an automaton with a bound on the length may be written out to (a hostname: 27,657).
+_MOST_UNROLLED = 50_000
 
 
 def plain(grammar: ir.GrammarIR) -> ir.GrammarIR:
@@ -278,7 +280,9 @@ def _unrolled(node: ir.Automaton, longest: int) -> ir.Automaton:
             if there not in index:
                 index[there] = len(order)
                 order.append(there)
-                _check(len(order))
+                if len(order) > _MOST_UNROLLED:
+                    what = "states of a bounded automaton written as rules"
+                    raise BudgetExceeded(what, _MOST_UNROLLED, len(order))
             rows[-1].append((label, index[there]))
     return ir.Automaton(tuple(map(tuple, rows)), frozenset(accepting))
 

@@ -148,6 +148,8 @@ class _Search:
         return self._enough_members(node)
 
     def _reaches_acceptance(self, node: ir.Automaton) -> bool:
+        if isinstance(node.edges, ir.FlatEdges):
+            return self._reaches_flat(node.edges, node.accepting)
         known: dict[int, bool] = {}
         seen, stack = {0}, [0]
         while stack:
@@ -162,6 +164,20 @@ class _Search:
                 if known[id(label)]:
                     seen.add(target)
                     stack.append(target)
+        return False
+
+    def _reaches_flat(self, edges: ir.FlatEdges, accepting: frozenset[int]) -> bool:
+        usable = [self._productive(label) for label in edges.labels]
+        cuts, labels, targets = edges.cuts.tolist(), edges.label.tolist(), edges.target.tolist()
+        seen, stack = {0}, [0]
+        while stack:
+            state = stack.pop()
+            if state in accepting:
+                return True
+            for k in range(cuts[state], cuts[state + 1]):
+                if usable[labels[k]] and targets[k] not in seen:
+                    seen.add(targets[k])
+                    stack.append(targets[k])
         return False
 
     def _enough_members(self, node: ir.Members) -> bool:

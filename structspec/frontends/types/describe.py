@@ -1,18 +1,20 @@
-"""`describe`: one Python type, or one schema, as a `TypeSpec`."""
+"""`describe`: one Python type, or one schema, as a `TypeSpec`.
+
+Pydantic is imported when the first type is described: it takes long, and schemas do not need it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, get_origin
-
-from pydantic import BaseModel, TypeAdapter
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
+from typing import TYPE_CHECKING, Any, get_origin
 
 from structspec.errors import SchemaError
 from structspec.frontends.jsonschema.load import read_text
-from structspec.frontends.types.closed import ClosedJsonSchema
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 __all__ = ["TypeSpec", "describe"]
 
@@ -48,6 +50,11 @@ def describe(tp: Any) -> TypeSpec:
         return TypeSpec(schema, _identity, _title(schema))
     if isinstance(tp, str):
         return _from_text(tp)
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticInvalidForJsonSchema
+
+    from structspec.frontends.types.closed import ClosedJsonSchema
+
     adapter = tp if isinstance(tp, TypeAdapter) else _adapter(tp)
     try:
         schema = adapter.json_schema(mode="validation", schema_generator=ClosedJsonSchema)
@@ -82,6 +89,9 @@ def _from_text(text: str) -> TypeSpec:
 
 
 def _adapter(tp: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticSchemaGenerationError
+
     if tp is None:
         raise SchemaError(
             f"None is not an output type; write type(None) for null, or pass {_KINDS}"
@@ -113,6 +123,8 @@ def _looks_like_type(tp: Any) -> bool:
 
 
 def _is_record(value: Any) -> bool:
+    from pydantic import BaseModel
+
     return isinstance(value, BaseModel) or hasattr(value, "__dataclass_fields__")
 
 

@@ -1,8 +1,9 @@
 """Compiling all kernels ahead, so that no request waits for it.
 
 numba compiles kernels when they are first called and keeps the machine code on disk (beside the
-package, or in `NUMBA_CACHE_DIR`). `warm_up` calls each of them once, on a vocabulary of bytes and
-schemas that use every feature; `first_mask` of a process is quick afterwards.
+package, or in `NUMBA_CACHE_DIR`). `warm_up` has several processes make what is missing there
+(`machine_code`), and then calls each kernel once, on a vocabulary of bytes and a schema that uses
+every feature: the first mask of a process is quick afterwards.
 
 Example: `warm_up(print)`, or `structspec warmup` on the command line.
 """
@@ -14,25 +15,45 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-__all__ = ["warm_up"]
+from structspec.machine_code.ready import compile_missing
+
+__all__ = ["use_every_kernel", "warm_up"]
 
 _SCHEMA = """{"type": "object", "properties": {
   "a": {"type": "integer", "minimum": 3}, "b": {"type": "string", "maxLength": 90},
   "c": {"type": "array", "items": {"$ref": "#"}, "maxItems": 500}, "d": {"enum": [1, "x"]},
   "e": {"type": "string", "pattern": "^[a-f]+\\\\S*$"}},
   "required": ["a"], "minProperties": 2, "additionalProperties": {"type": "boolean"}}"""
+#: A grammar that is in many rules at once.
+_LEVELS = ("+", "-", "*", "/", "<", ">", "=", "&", "|", "^", "%", "@", "!", "?", ":", ";", "~", "$")
+_ATOMS = " | ".join(['"(" e0 ")"', *(f'"{c}" [0-9]' for c in _LEVELS)])
+_AMBIGUOUS = "\n".join(
+    [
+        "root ::= e0",
+        *(f'e{k} ::= e{k + 1} ("{c}" e{k + 1})*' for k, c in enumerate(_LEVELS)),
+        f"e{len(_LEVELS)} ::= [a-z]+ | {_ATOMS}",
+    ]
+)
 _TEXT = b'{"a": 12, "b": "some text", "c": [{"a": 3, "e": "abc"}], "d": "x", "other": true}'
 
 
-def warm_up(say: Callable[[str], None] = lambda line: None) -> float:
-    """Run every kernel once; returns the seconds it took. `say` gets a line per step."""
+def warm_up(
+    say: Callable[[str], object] = lambda line: None, processes: int | None = None
+) -> float:
+    """Make what is missing on disk and run every kernel once; returns the seconds it took.
+
+    say: gets a line per step. processes: how many compile, None for as many as there are cores
+    (see `settings.compile_processes`).
+    """
     began = time.perf_counter()
-    for step, seconds in _steps():
+    compile_missing(say, processes)
+    for step, seconds in use_every_kernel():
         say(f"{step}: {seconds:.1f} s")
     return time.perf_counter() - began
 
 
-def _steps() -> Iterator[tuple[str, float]]:
+def use_every_kernel() -> Iterator[tuple[str, float]]:
+    """Call every kernel in the order of their use; yields each step and its seconds."""
     last = time.perf_counter()
 
     def spent() -> float:
@@ -42,6 +63,7 @@ def _steps() -> Iterator[tuple[str, float]]:
 
     from structspec.automata.chardfa_words import prepare
     from structspec.grammar import compile as compile_grammar
+    from structspec.masks.tables import place_hashes
     from structspec.vocab import Vocabulary
 
     yield "import", spent()
@@ -66,5 +88,12 @@ def _steps() -> Iterator[tuple[str, float]]:
     out = np.zeros((2, len(constraint.mask(state))), np.uint32)
     constraint.fill([constraint.start, state], out)
     constraint.forced(constraint.start)
+    ambiguous = compile_grammar(_AMBIGUOUS, syntax="gbnf").bind(vocab)
+    for text in (b"", b"ab", b"ab+(c"):
+        after = ambiguous.advance_bytes(ambiguous.start, text)
+        if after is None:
+            raise AssertionError("the text of the warm-up does not fit its grammar")
+        ambiguous.mask(after)
     constraint.cache.compact([state])
+    place_hashes(constraint.cache.known, np.zeros(0, np.int32))
     yield "masks", spent()

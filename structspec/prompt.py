@@ -9,7 +9,7 @@ Invariants
 
 Cost: one tokenisation.
 
-Sibling: `healing` repairs the seam of open prompts.
+Sibling: `decoding.healing` repairs the seam of open prompts.
 
 Example::
 

@@ -1,0 +1,78 @@
+"""`compiled`: grammars of output types, compiled once and kept for the next request.
+
+Owns the memory of what `generate`, decorators, adapters and training ask for again and again, and
+how they spell where the caller does not say: canonical spelling and conventional whitespace, since
+every further spelling splits the model's mass and hides forced text.
+
+Invariants
+- equal types with equal options give the same `Grammar`, and so share what its constraints learnt;
+- types that cannot be told apart by a key are compiled anew each time.
+
+Cost: a look-up; the most recent `_KEPT_GRAMMARS` are kept.
+
+Sibling: `grammar.compile`, which it calls and which keeps nothing.
+
+Example::
+
+    compiled(Person, {"key_order": "any"}).bind(model.vocab)
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from structspec.errors import SchemaError
+from structspec.grammar import Grammar
+from structspec.grammar import compile as compile_grammar
+
+__all__ = ["COMPILE_OPTIONS", "compiled"]
+
+#: How texts are spelled, where the caller does not say.
+_SPELLING = {"spelling": "canonical", "whitespace": "conventional"}
+COMPILE_OPTIONS = frozenset(inspect.signature(compile_grammar).parameters) - {"source"}
+_KEPT_GRAMMARS = 256
+
+_grammars: OrderedDict[Any, Grammar] = OrderedDict()
+_grammars_lock = threading.Lock()
+
+
+def compiled(output_type: Any, options: Mapping[str, Any]) -> Grammar:
+    """Compile once per (type, options); the most recent ones are kept."""
+    unknown = sorted(set(options) - COMPILE_OPTIONS)
+    if unknown:
+        raise TypeError(f"unknown argument(s): {', '.join(unknown)}")
+    if isinstance(output_type, Grammar):
+        if options:
+            raise SchemaError(
+                f"a compiled grammar takes no compile options, got {', '.join(sorted(options))}"
+            )
+        return output_type
+    options = {**_SPELLING, **options}
+    try:
+        key: Any = (_key(output_type), tuple(sorted((k, _key(v)) for k, v in options.items())))
+        hash(key)
+    except TypeError:
+        return compile_grammar(output_type, **options)
+    with _grammars_lock:
+        found = _grammars.get(key)
+        if found is not None:
+            _grammars.move_to_end(key)
+            return found
+    grammar = compile_grammar(output_type, **options)
+    with _grammars_lock:
+        _grammars[key] = grammar
+        while len(_grammars) > _KEPT_GRAMMARS:
+            _grammars.popitem(last=False)
+    return grammar
+
+
+def _key(value: Any) -> Any:
+    # Schemas are unhashable; their text says the same. 1 and 1.0 and true differ as text.
+    if isinstance(value, dict | list):
+        return ("json", json.dumps(value))
+    return (type(value), value)

@@ -1,0 +1,120 @@
+"""Where the machine code lies: whether all of it is there, and who may make it.
+
+A *stamp*, an empty file beside numba's own, says that everything in the catalogue was made from
+these sources, for this processor and these versions; reading it costs a look at the sources' dates.
+It ends in `.nbi` like numba's index files, so that whoever deletes those deletes it too.
+
+The *lock* is held by the one process that has machine code made. It is the system's lock on a file
+(`flock`, on Windows `locking`), so it ends with the process that holds it, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import llvmlite
+import numba
+from llvmlite import binding
+from numba.core import config
+
+from structspec.automata import linking
+
+__all__ = ["Folder"]
+
+_ROOMS = ("automata", "masks", "vocab", "kernels/automaton_walk", "machine_code")
+_WAIT = 0.2
+
+
+class Folder:
+    """The folder of the kernels' machine code; `path` is that of the automata."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def find(cls) -> Folder:
+        """The folder that numba uses; raises RuntimeError if it finds none."""
+        return cls(Path(linking.header_at._cache.cache_path))
+
+    @property
+    def stamp(self) -> Path:
+        """The file that says that everything is there."""
+        return self.path / f"kernels-{_state()}.{sys.implementation.cache_tag}.nbi"
+
+    def stamped(self) -> bool:
+        """Whether everything is there."""
+        return self.stamp.exists()
+
+    def write_stamp(self) -> None:
+        """Say that everything is there; older stamps go. Does nothing if that cannot be written."""
+        with contextlib.suppress(OSError):
+            self.path.mkdir(parents=True, exist_ok=True)
+            stamp = self.stamp
+            for old in self.path.glob(f"kernels-*.{sys.implementation.cache_tag}.nbi"):
+                if old != stamp:
+                    old.unlink(missing_ok=True)
+            stamp.touch()
+
+    @contextlib.contextmanager
+    def locked(self, on_wait: Callable[[], object]) -> Iterator[bool]:
+        """Hold the lock, after waiting for whoever holds it; False if there can be none."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = open(self.path / "kernels.lock", "a+b")  # noqa: SIM115
+        except OSError:
+            yield False
+            return
+        with file:
+            yield _acquire(file, on_wait)
+
+
+def _acquire(file: IO[Any], on_wait: Callable[[], object]) -> bool:
+    """Wait for the lock of an open file; False if the file system has none."""
+    waiting = False
+    while True:
+        try:
+            if sys.platform == "win32":
+                import msvcrt
+
+                file.seek(0)
+                msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+            else:
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except (BlockingIOError, PermissionError):
+            if not waiting:
+                on_wait()
+            waiting = True
+            time.sleep(_WAIT)
+        except OSError:
+            return False
+
+
+def _state() -> str:
+    """A digest of all that the machine code depends on."""
+    package = Path(linking.__file__).parents[1]
+    digest = hashlib.sha256()
+    for room in _ROOMS:
+        folder = package / room
+        if not folder.is_dir():  # from a checkout, where it stands at the top
+            folder = package.parent / room
+        for source in sorted(folder.glob("*.py")):
+            found = source.stat()
+            digest.update(f"{source} {found.st_mtime_ns} {found.st_size}\n".encode())
+    chosen: Any = config  # its names come from the environment
+    parts = (
+        numba.__version__, llvmlite.__version__, binding.get_process_triple(),
+        chosen.CPU_NAME or binding.get_host_cpu_name(), chosen.CPU_FEATURES, chosen.OPT,
+        os.environ.get("NUMBA_CACHE_DIR"),
+    )  # fmt: skip
+    digest.update(repr(parts).encode())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,103 @@
+"""Before the first kernel of a process runs: is the machine code there?
+
+`ensure` costs nothing once it has been called, and a look at a file the first time, if everything
+is on disk. If most of it is missing, it is made by several processes at once and a message on the
+logger `structspec` says so; other processes that need it wait for them. Nothing is started if the
+folder cannot be written, if there is one core, or if `STRUCTSPEC_COMPILE_PROCESSES=1` or
+`structspec.set_compile_processes(1)` say so: kernels are then compiled here, when they are called.
+
+Thread safety: other threads wait in `ensure` until the first one is through.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from structspec import settings
+
+__all__ = ["compile_missing", "ensure", "skip"]
+
+# Seconds of compiling that are worth other processes, and worth a message.
+_WORTH = 10.0
+_lock = threading.RLock()
+_asked: list[bool] = []
+
+
+def ensure() -> None:
+    """Have missing machine code made, at the first call of a process."""
+    if _asked:
+        return
+    with _lock:
+        if _asked:
+            return
+        _asked.append(True)  # whatever comes: what is still missing is compiled when it is called
+        _make(_log, worth=_WORTH)
+
+
+def skip() -> None:
+    """Compile in this process whatever is called."""
+    _asked.append(True)
+
+
+def compile_missing(say: Callable[[str], object], processes: int | None = None) -> int:
+    """Make all missing machine code now; returns how many kernels that were.
+
+    processes: None for `settings.compile_processes()`. `say` gets messages.
+    """
+    with _lock:
+        skip()
+        return _make(say, worth=0.0, processes=processes)
+
+
+def _log(message: str) -> None:
+    logging.getLogger("structspec").warning(message)
+
+
+def _make(say: Callable[[str], object], worth: float, processes: int | None = None) -> int:
+    from structspec.machine_code import catalogue, crew
+    from structspec.machine_code.folder import Folder
+
+    try:
+        folder = Folder.find()
+    except RuntimeError:  # numba finds no place for a cache, and will say so
+        return 0
+    if folder.stamped():
+        return 0
+    entries = catalogue.read()
+    missing = catalogue.missing(entries)
+    seconds = sum(entry.seconds for entry in missing)
+    if seconds < worth or not missing:
+        folder.write_stamp()  # no need to look again
+        return 0
+    processes = settings.compile_processes() if processes is None else processes
+    if processes < 2 or not crew.can_start():
+        say(
+            f"compiling structspec's kernels for this machine when they are first called; this "
+            f"happens once and takes about {seconds:.0f} s ('structspec warmup' does it ahead of "
+            "time)"
+        )
+        return 0
+    with folder.locked(lambda: say("waiting: another process compiles structspec's kernels")) as ok:
+        if not ok:
+            return 0
+        missing = catalogue.missing(entries)  # others may have made them
+        if missing:
+            processes = min(processes, len(missing))
+            say(
+                f"compiling {len(missing)} kernels of structspec for this machine in {processes} "
+                f"processes; this happens once and takes about {seconds / processes:.0f} s "
+                f"('structspec warmup' does it ahead of time, {settings.PROCESSES_VARIABLE}=1 "
+                "starts no processes)"
+            )
+            began = time.perf_counter()
+            work = crew.Crew(missing, processes)
+            work.run()
+            passed = time.perf_counter() - began
+            say(f"{work.done} kernels of structspec compiled in {passed:.0f} s")
+            for kernel, error in work.failed.items():
+                logging.getLogger("structspec").debug("%s: %s", kernel, error)
+        folder.write_stamp()
+    return len(missing)
