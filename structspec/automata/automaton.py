@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from structspec.automata.costs import Costs, solve_costs
 from structspec.automata.interning import rehash
-from structspec.automata.linking import load
 from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.memory import GROW, OVERFLOW, Count, Memory, Slot
 from structspec.automata.pushdown import DEAD, begin, run, step
 from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded
 from structspec.limits import Limits
+from structspec.machine_code.linking import load
 
 __all__ = ["DEAD", "UNREACHABLE", "Automaton", "byte_costs"]
 

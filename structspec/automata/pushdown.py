@@ -24,7 +24,6 @@ from structspec.automata.interning import (
     union_sets,
     with_member,
 )
-from structspec.automata.linking import address, header_at, linked
 from structspec.automata.member_costs import (
     UNREACHABLE,
     only_member,
@@ -46,6 +45,7 @@ from structspec.automata.memory import (
     wide,
 )
 from structspec.machine_code.kernel import kernel
+from structspec.machine_code.linking import address, header_at, linked
 
 #: Reserved configuration numbers.
 UNKNOWN, DEAD = 0, 1

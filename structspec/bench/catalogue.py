@@ -28,14 +28,19 @@ from structspec import settings
 __all__ = ["kernels_in_use", "main", "modules", "record"]
 
 _CHILD = "from structspec.bench.catalogue import record; record()"
-_ROOMS = ("structspec.automata", "structspec.masks", "structspec.vocab")
+_ROOMS = (
+    "structspec.automata",
+    "structspec.machine_code",
+    "structspec.masks",
+    "structspec.vocab",
+)
 
 
 def kernels_in_use() -> dict[str, tuple[str, ...]]:
     """All kernels that this process has on its disk cache, with the signatures there."""
     from numba.core.dispatcher import Dispatcher
 
-    from structspec.automata import linking
+    from structspec.machine_code import linking
     from structspec.machine_code.catalogue import text_of
     from structspec.machine_code.kernel import DiskCache
 
@@ -65,8 +70,7 @@ def record() -> None:
     """Compile everything here and write the catalogue; for the process that `main` starts."""
     from numba.core import event
 
-    from structspec.automata import linking
-    from structspec.machine_code import catalogue, ready
+    from structspec.machine_code import catalogue, linking, ready
     from structspec.warmup import use_every_kernel
 
     ready.skip()

@@ -4,5 +4,5 @@
 machine code is missing, has it made by several processes at once (`crew`, `worker`). What there is
 to make is listed in `catalogue.json`.
 
-Sibling: `automata.linking`, kernels that call each other by symbol.
+Sibling: `machine_code.linking`, kernels that call each other by symbol.
 """

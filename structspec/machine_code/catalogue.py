@@ -22,7 +22,7 @@ from numba import types
 from numba.core.dispatcher import Dispatcher
 from numba.core.registry import cpu_target
 
-from structspec.automata import linking
+from structspec.machine_code import linking
 from structspec.machine_code.kernel import DiskCache, c_function
 
 __all__ = ["FILE", "Entry", "callees", "missing", "read", "text_of", "types_of", "write"]

@@ -24,7 +24,7 @@ import numba
 from llvmlite import binding
 from numba.core import config
 
-from structspec.automata import linking
+from structspec.machine_code import linking
 
 __all__ = ["Folder"]
 
@@ -33,7 +33,7 @@ _WAIT = 0.2
 
 
 class Folder:
-    """The folder of the kernels' machine code; `path` is that of the automata."""
+    """The folder of the kernels' machine code; `path` is the one where `linking` is kept."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

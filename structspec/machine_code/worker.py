@@ -11,8 +11,7 @@ import json
 import os
 import sys
 
-from structspec.automata import linking
-from structspec.machine_code import ready
+from structspec.machine_code import linking, ready
 from structspec.machine_code.catalogue import Entry
 
 __all__ = ["main"]

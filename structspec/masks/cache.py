@@ -23,11 +23,11 @@ from structspec.automata.automaton import Automaton
 from structspec.automata.costs import Costs
 from structspec.automata.distinct import Distinct, History
 from structspec.automata.interning import intern_config, intern_frame, intern_set
-from structspec.automata.linking import load
 from structspec.automata.memory import Count, Slot
 from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded, StaleState
 from structspec.limits import Limits
+from structspec.machine_code.linking import load
 from structspec.masks.fill import FULL, SHORT, STALE
 from structspec.masks.tables import WIDE, Knowledge, Known, VocabularyTables
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from structspec.automata.linking import address
 from structspec.automata.memory import Count, Slot, i32, inner, slot, u32, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN
 from structspec.automata.tables import BOUNDED, LOOP_BODY
 from structspec.machine_code.kernel import kernel
+from structspec.machine_code.linking import address
 from structspec.masks.expand import expand
 from structspec.masks.places import (
     EXIT,

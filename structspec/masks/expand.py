@@ -8,10 +8,10 @@ Sibling: `automata.pushdown.step`, which answers for a single class.
 
 from __future__ import annotations
 
-from structspec.automata.linking import address, header_at, linked
 from structspec.automata.memory import OVERFLOW, ZERO, Count, Slot, i32, inner, slot, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN, close
 from structspec.machine_code.kernel import kernel
+from structspec.machine_code.linking import address, header_at, linked
 from structspec.masks.places import edge_target_of, leave_at, near
 from structspec.masks.tables import WIDE, Known
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
-from structspec.automata.linking import address, header_at, linked
 from structspec.automata.memory import Count, Slot, _pointer_u32, i32, inner, slot, u8, u32, wide
 from structspec.automata.pushdown import DEAD
 from structspec.machine_code.kernel import kernel
+from structspec.machine_code.linking import address, header_at, linked
 from structspec.masks.classify import chain, classify, enter, follow, may_end
 from structspec.masks.places import (
     EXIT,

@@ -26,7 +26,6 @@ from __future__ import annotations
 import numpy as np
 
 from structspec.automata.interning import intern_config
-from structspec.automata.linking import address, header_at, linked
 from structspec.automata.memory import (
     MINUS_ONE,
     ONE,
@@ -41,6 +40,7 @@ from structspec.automata.memory import (
 )
 from structspec.automata.pushdown import DEAD, UNKNOWN, close, cost_after, pop
 from structspec.machine_code.kernel import kernel
+from structspec.machine_code.linking import address, header_at, linked
 from structspec.masks.tables import ALIVE_MASK, ALIVE_WIDTH, MEMO_MASK, Known
 
 _COUNT, _NEXT = slot(Slot.COUNT), slot(Slot.NEXT)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
-from structspec.automata.linking import address, header_at, linked
 from structspec.automata.memory import (
     Count,
     Slot,
@@ -31,6 +30,7 @@ from structspec.automata.memory import (
 )
 from structspec.automata.pushdown import DEAD, UNKNOWN, push
 from structspec.machine_code.kernel import kernel
+from structspec.machine_code.linking import address, header_at, linked
 from structspec.masks.classify import chain, classify, enter
 from structspec.masks.expand import expand
 from structspec.masks.places import (

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from numba import types
 
-from structspec.automata import linking
-from structspec.machine_code import catalogue
+from structspec.machine_code import catalogue, linking
 from structspec.machine_code.catalogue import Entry, callees, text_of, types_of
 
 RENEW = "run `make catalogue` and commit structspec/machine_code/catalogue.json"
@@ -75,13 +74,13 @@ def test_types_that_the_file_has_no_word_for_are_left_out() -> None:
 
 def test_callees_are_found_by_name() -> None:
     entries = [
-        Entry("structspec.automata.linking:address", ("int64[:]",), 0.1),
+        Entry("structspec.machine_code.linking:address", ("int64[:]",), 0.1),
         Entry("structspec.automata.pushdown:begin", ("int64[:], int64, int64",), 0.1),
         Entry("structspec.automata.pushdown:gone", ("int64",), 0.1),
     ]
     assert callees(entries) == {
-        "structspec.automata.linking:address": set(),
-        "structspec.automata.pushdown:begin": {"structspec.automata.linking:address"},
+        "structspec.machine_code.linking:address": set(),
+        "structspec.automata.pushdown:begin": {"structspec.machine_code.linking:address"},
         "structspec.automata.pushdown:gone": set(),
     }
 

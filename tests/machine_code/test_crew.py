@@ -13,7 +13,7 @@ from structspec.machine_code import crew
 from structspec.machine_code.catalogue import Entry
 from structspec.machine_code.crew import Crew, can_start
 
-ADDRESS = Entry("structspec.automata.linking:address", ("int64[:]",), 0.1)
+ADDRESS = Entry("structspec.machine_code.linking:address", ("int64[:]",), 0.1)
 BEGIN = Entry("structspec.automata.pushdown:begin", ("int64[:], int64, int64",), 0.2)
 BASE = Entry("structspec.automata.memory:base", ("int64[:], int64",), 5.0)
 GONE = Entry("structspec.automata.memory:gone", ("int64",), 0.1)

@@ -15,7 +15,7 @@ from structspec.machine_code import catalogue, crew, ready
 from structspec.machine_code.catalogue import Entry
 from structspec.machine_code.folder import Folder
 
-ENTRY = Entry("structspec.automata.linking:address", ("int64[:]",), 60.0)
+ENTRY = Entry("structspec.machine_code.linking:address", ("int64[:]",), 60.0)
 
 
 class Recorder:
