@@ -33,6 +33,7 @@ __all__ = [
     "MOST_WORK",
     "Work",
     "automaton_budget",
+    "expect",
     "most_states",
     "spend",
     "unmetered",
@@ -64,6 +65,11 @@ class Work:
             if self.spent > MOST_WORK:
                 raise BudgetExceeded("work", MOST_WORK, self.spent)
 
+    def expect(self, units: int) -> None:
+        """Raises BudgetExceeded if so many units more would be too many; counts none."""
+        if self.spent + units > MOST_WORK:
+            raise BudgetExceeded("work", MOST_WORK, self.spent + units)
+
     @contextmanager
     def running(self) -> Iterator[Work]:
         """Make this the meter of everything inside."""
@@ -93,6 +99,13 @@ def spend(units: int = 1) -> None:
     work = _CURRENT.get()
     if work is not None:
         work.spend(units)
+
+
+def expect(units: int) -> None:
+    """Refuse at once what is certain to take so many units more."""
+    work = _CURRENT.get()
+    if work is not None:
+        work.expect(units)
 
 
 def write(states: int) -> None:

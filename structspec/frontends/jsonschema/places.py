@@ -63,6 +63,8 @@ _YES, _NO, _VALUES = object(), object(), object()
 
 # Scopes grow by resources that have not been met before; a longer way is refused.
 _LONGEST_SCOPE = 64
+#: Units for the goal of one constant.
+CONSTANT = 4
 
 Scope: TypeAlias = tuple[str, ...]
 
@@ -179,7 +181,7 @@ class Atlas:
 
     def constant(self, value: Any) -> Goal:
         """The goal 'equals `value`'."""
-        spend(4)
+        spend(CONSTANT)
         schema = {"const": value}
         self._alive.append(schema)
         return literal(self._intern(schema, self.document.resolver, 2020, ROOT))

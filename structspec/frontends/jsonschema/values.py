@@ -12,11 +12,11 @@ from typing import Any
 
 from structspec.frontends.jsonschema.algebra import Form
 from structspec.frontends.jsonschema.arrays import ArrayShape
-from structspec.frontends.jsonschema.budget import spend
+from structspec.frontends.jsonschema.budget import expect, spend
 from structspec.frontends.jsonschema.goals import FALSE
 from structspec.frontends.jsonschema.numbers import number_points
 from structspec.frontends.jsonschema.objects import ObjectShape
-from structspec.frontends.jsonschema.places import Atlas
+from structspec.frontends.jsonschema.places import CONSTANT, Atlas
 from structspec.frontends.jsonschema.strings import StringShape
 
 __all__ = ["form_of_values"]
@@ -43,9 +43,11 @@ def form_of_values(values: list[Any], atlas: Atlas) -> Form:
         elif isinstance(value, str):
             strings[value] = None
         elif isinstance(value, list):
+            expect(CONSTANT * len(value))
             items = tuple(atlas.constant(item) for item in value)
             arrays[ArrayShape(items, FALSE, len(items), len(items))] = None
         elif isinstance(value, dict):
+            expect(CONSTANT * len(value))
             members = tuple((name, atlas.constant(item)) for name, item in value.items())
             objects[ObjectShape(members, tuple(value), FALSE)] = None
         else:
