@@ -39,7 +39,6 @@ LARGE, SMALL = vocabulary(3, 1200), vocabulary(4, 350)
 
 OPERATORS = ("+", "-", "*", "/", "%", "<", ">", "<=", "==", "and", "or", "in", "is", "|", "&", "^")
 ATOMS = (
-    "NAME",
     "NUMBER",
     "TEXT",
     '"(" e0 ")"',
@@ -64,7 +63,8 @@ IGNORED = (
 def expression_grammars(draw: st.DrawFn) -> str:
     """Levels of operators over atoms, as manuals of languages have them, with ignored text."""
     operators = draw(st.lists(st.sampled_from(OPERATORS), min_size=3, max_size=12, unique=True))
-    atoms = draw(st.lists(st.sampled_from(ATOMS), min_size=3, max_size=len(ATOMS), unique=True))
+    others = draw(st.lists(st.sampled_from(ATOMS), min_size=3, max_size=len(ATOMS), unique=True))
+    atoms = ["NAME", *others]  # without it no text might ever end
     lines = ["start: e0 | start e0" if draw(st.booleans()) else "start: e0"]
     for level, operator in enumerate(operators):
         above = f"e{level + 1}" if level + 1 < len(operators) else "atom"
