@@ -36,6 +36,8 @@ from numba import carray, cfunc, njit, types
 from numba.extending import intrinsic
 from torch import Tensor
 
+from structspec.machine_code.pointers import pointer
+
 __all__ = ["most_threads", "multiply"]
 
 #: Weights of one chunk: those of a second group of rows still find them in the second-level cache.
@@ -49,12 +51,7 @@ _loops: Any = _jit(fastmath={"reassoc", "contract", "nsz"}, cache=True, no_cpyth
 
 @intrinsic
 def _floats(typingctx, address):  # type: ignore[no-untyped-def]
-    signature = types.CPointer(types.float32)(types.int64)
-
-    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
-
-    return signature, codegen
+    return pointer(types.float32)
 
 
 @intrinsic

@@ -23,22 +23,48 @@ import inspect
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from structspec.errors import SchemaError
 from structspec.grammar import Grammar
 from structspec.grammar import compile as compile_grammar
 
-__all__ = ["COMPILE_OPTIONS", "compiled"]
+__all__ = ["COMPILE_OPTIONS", "KeptGrammars", "compiled"]
 
 #: How texts are spelled, where the caller does not say.
 _SPELLING = {"spelling": "canonical", "whitespace": "conventional"}
 COMPILE_OPTIONS = frozenset(inspect.signature(compile_grammar).parameters) - {"source"}
 _KEPT_GRAMMARS = 256
 
-_grammars: OrderedDict[Any, Grammar] = OrderedDict()
-_grammars_lock = threading.Lock()
+
+class KeptGrammars:
+    """The grammars that were asked for last, by key; safe to use from any thread.
+
+    most: how many are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._grammars: OrderedDict[Any, Grammar] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, make: Callable[[], Grammar]) -> Grammar:
+        """The grammar of a key, made if need be (without the lock, so perhaps twice at once)."""
+        with self._lock:
+            found = self._grammars.get(key)
+            if found is not None:
+                self._grammars.move_to_end(key)
+                return found
+        grammar = make()
+        with self._lock:
+            self._grammars[key] = grammar
+            while len(self._grammars) > self._most:
+                self._grammars.popitem(last=False)
+        return grammar
+
+
+_kept = KeptGrammars(_KEPT_GRAMMARS)
 
 
 def compiled(output_type: Any, options: Mapping[str, Any]) -> Grammar:
@@ -58,17 +84,7 @@ def compiled(output_type: Any, options: Mapping[str, Any]) -> Grammar:
         hash(key)
     except TypeError:
         return compile_grammar(output_type, **options)
-    with _grammars_lock:
-        found = _grammars.get(key)
-        if found is not None:
-            _grammars.move_to_end(key)
-            return found
-    grammar = compile_grammar(output_type, **options)
-    with _grammars_lock:
-        _grammars[key] = grammar
-        while len(_grammars) > _KEPT_GRAMMARS:
-            _grammars.popitem(last=False)
-    return grammar
+    return _kept.get(key, lambda: compile_grammar(output_type, **options))
 
 
 def _key(value: Any) -> Any:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from structspec.automata.arena import Lease, zeros
 from structspec.machine_code.kernel import kernel
+from structspec.machine_code.pointers import pointer
 
 
 class Slot(IntEnum):
@@ -136,26 +137,17 @@ def slot(number: int) -> Any:
 
 @intrinsic
 def _pointer_i32(typingctx, address):  # type: ignore[no-untyped-def]
-    return _pointer(types.int32)
+    return pointer(types.int32)
 
 
 @intrinsic
 def _pointer_u8(typingctx, address):  # type: ignore[no-untyped-def]
-    return _pointer(types.uint8)
+    return pointer(types.uint8)
 
 
 @intrinsic
 def _pointer_u32(typingctx, address):  # type: ignore[no-untyped-def]
-    return _pointer(types.uint32)
-
-
-def _pointer(element: Any) -> Any:
-    signature = types.CPointer(element)(types.int64)
-
-    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
-
-    return signature, codegen
+    return pointer(types.uint32)
 
 
 def _load(element: Any, name: str) -> Any:

@@ -175,21 +175,7 @@ def push(header_address, call, frames):  # type: ignore[no-untyped-def]
 
     Or a negative code. For a tail call they are `frames`.
     """
-    header = header_at(header_address)
-    if i32(header, _CALL_COST)[call] >= UNREACHABLE:
-        return ZERO
-    if i32(header, _CALL_TAIL)[call]:
-        return frames
-    target = wide(i32(header, _CALL_TARGET)[call])
-    after = _cost_after(header, target, frames)
-    if after >= UNREACHABLE:
-        return ZERO
-    frame = intern_frame(header, target, ZERO, frames, after)
-    if frame < 0:
-        return frame
-    scratch = i32(header, _SCRATCH_A)
-    scratch[0] = frame
-    return wide(intern_set(header, scratch, ONE))
+    return _pushed(header_at(header_address), call, frames)
 
 
 @linked("structspec_cost_after", 3)
@@ -268,9 +254,7 @@ def _finish(header, live, accepts):  # type: ignore[no-untyped-def]
     live_state, live_set = i32(header, _LIVE_STATE), i32(header, _LIVE_SET)
     done = i32(header, _LIVE_DONE)
     call_start, call_entry = i32(header, _CALL_START), i32(header, _CALL_ENTRY)
-    call_target, call_tail = i32(header, _CALL_TARGET), i32(header, _CALL_TAIL)
-    call_cost, rank = i32(header, _CALL_COST), i32(header, _RANK)
-    scratch = i32(header, _SCRATCH_A)
+    rank = i32(header, _RANK)
     for i in range(live):
         done[i] = 0
     while True:
@@ -283,20 +267,11 @@ def _finish(header, live, accepts):  # type: ignore[no-untyped-def]
         done[chosen] = 1
         state, frames = wide(live_state[chosen]), wide(live_set[chosen])
         for c in range(call_start[state], call_start[state + 1]):
-            if call_cost[c] >= UNREACHABLE:
+            pushed = _pushed(header, wide(c), frames)
+            if pushed < 0:
+                return pushed
+            if pushed == 0:
                 continue
-            pushed = frames
-            if not call_tail[c]:
-                after = _cost_after(header, wide(call_target[c]), frames)
-                if after >= UNREACHABLE:
-                    continue
-                frame = intern_frame(header, wide(call_target[c]), ZERO, frames, after)
-                if frame < 0:
-                    return frame
-                scratch[0] = frame
-                pushed = intern_set(header, scratch, ONE)
-                if pushed < 0:
-                    return pushed
             before = live
             live = _add_live(header, live_state, live_set, live, wide(call_entry[c]), pushed)
             if live < 0:
@@ -328,6 +303,25 @@ def _finish(header, live, accepts):  # type: ignore[no-untyped-def]
     if kept == 0 and not accepts:
         return DEAD
     return intern_config(header, live_state, live_set, kept, accepts, cost)
+
+
+@inner
+def _pushed(header, call, frames):  # type: ignore[no-untyped-def]
+    """The frame set of a called rule (see `push`)."""
+    if i32(header, _CALL_COST)[call] >= UNREACHABLE:
+        return ZERO
+    if i32(header, _CALL_TAIL)[call]:
+        return frames
+    target = wide(i32(header, _CALL_TARGET)[call])
+    after = _cost_after(header, target, frames)
+    if after >= UNREACHABLE:
+        return ZERO
+    frame = intern_frame(header, target, ZERO, frames, after)
+    if frame < 0:
+        return frame
+    scratch = i32(header, _SCRATCH_A)
+    scratch[0] = frame
+    return wide(intern_set(header, scratch, ONE))
 
 
 @inner

@@ -138,11 +138,7 @@ class LeanLayers:
             if mask is None and (size > 1 or visible is not None):
                 mask = _mask(visible, size, keys.shape[2])
             seen = mask[:, at] if last and mask is not None else mask
-            x = x + product(attention.o_proj, self._attend(q, keys, values, seen))
-            h = _normed(layer.post_attention_layernorm, x)
-            gate, up = product(layer.mlp.gate_proj, h), product(layer.mlp.up_proj, h)
-            x = x + product(layer.mlp.down_proj, silu(gate, inplace=True).mul_(up))
-            kept[number + 1] = x
+            kept[number + 1] = x = _after_attention(layer, x, self._attend(q, keys, values, seen))
         normed = _normed(self._body.norm, x)
         kept[depth] = normed
         tapped = [kept[tap] for tap in taps]
@@ -203,11 +199,7 @@ class LeanLayers:
             q = product(attention.q_proj, h).view(len(h), self._heads, self._width)
             q = padded(_turned(q, turn), places, self._heads)
             mixed = self._attend(q, keys, values, mask).reshape(count * width, -1)[places]
-            x = x + product(attention.o_proj, mixed)
-            h = _normed(layer.post_attention_layernorm, x)
-            gate, up = product(layer.mlp.gate_proj, h), product(layer.mlp.up_proj, h)
-            x = x + product(layer.mlp.down_proj, silu(gate, inplace=True).mul_(up))
-            kept[number + 1] = x
+            kept[number + 1] = x = _after_attention(layer, x, mixed)
         normed = _normed(self._body.norm, x)
         kept[depth] = normed
         return (normed if narrow else normed[wanted]), [kept[tap] for tap in taps]
@@ -274,6 +266,14 @@ def _near(found: Tensor, wanted: Tensor) -> bool:
     if found.shape != wanted.shape or not math.isfinite(slack):
         return False  # NaN is for whoever samples to report
     return torch.allclose(found, wanted, rtol=0.0, atol=slack)
+
+
+def _after_attention(layer: Any, x: Tensor, mixed: Tensor) -> Tensor:
+    """The rest of a layer: what attention mixed is projected and added, then the MLP."""
+    x = x + product(layer.self_attn.o_proj, mixed)
+    h = _normed(layer.post_attention_layernorm, x)
+    gate, up = product(layer.mlp.gate_proj, h), product(layer.mlp.up_proj, h)
+    return x + product(layer.mlp.down_proj, silu(gate, inplace=True).mul_(up))
 
 
 def _normed(norm: Any, x: Tensor) -> Tensor:

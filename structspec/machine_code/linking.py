@@ -24,6 +24,7 @@ from numba.extending import intrinsic
 
 from structspec.machine_code import ready
 from structspec.machine_code.kernel import c_function, kernel
+from structspec.machine_code.pointers import pointer
 
 __all__ = ["Linked", "address", "declare", "defined", "header_at", "linked", "load"]
 
@@ -88,12 +89,7 @@ def declare() -> None:
 
 @intrinsic
 def _pointer_i64(typingctx, number):  # type: ignore[no-untyped-def]
-    signature = types.CPointer(types.int64)(types.int64)
-
-    def codegen(context, builder, sig, args):  # type: ignore[no-untyped-def]
-        return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
-
-    return signature, codegen
+    return pointer(types.int64)
 
 
 @kernel

@@ -271,7 +271,7 @@ def place_of(header, known, config, i):  # type: ignore[no-untyped-def]
 def alive(header, known, config):  # type: ignore[no-untyped-def]
     """Where in ALIVE the bits of the classes begin that some pair of a configuration knows.
 
-    Or a negative code. What a pair knows may still lead nowhere under its frames.
+    What a pair knows may still lead nowhere under its frames.
     """
     found = u32(known, _ALIVE)
     at = ALIVE_WIDTH * (config & ALIVE_MASK)

@@ -63,9 +63,7 @@ class Known(IntEnum):
     ENDLESS = 20  # where the chain of a hollow configuration stays; its cost depends on frames
     # by state of the network
     HOLLOW = 21  # its hollow configuration; 0: not made
-    ENTERED = (
-        27  # the configuration of a rule that begins there and is all of the text; 0: not made
-    )
+    ENTERED = 27  # the configuration of a rule that begins there and is all of the text; 0: none
     CALLS = 28  # 1 if it is left through its configuration, 2 if its rules are walked by themselves
     # others
     SCRATCH = 22  # a row
@@ -74,7 +72,7 @@ class Known(IntEnum):
     SIDE = 26  # a row: the tokens of `PlainTokens.others` whose tails a place allows
     PRICES = 25  # triples of hollow configuration, frame set and cost
     ALIVE = 29  # entries of a configuration and the bits of the classes that its pairs know
-    SEEN_PLACES = 30  # entries of a walk, nodes, configuration and frame set (`walk.is_new`)
+    SEEN_PLACES = 30  # entries of a walk, nodes, configuration and frame set (`walk`)
     MARKS = 31  # bits by position in `Blocks.ids`: allowed already, where places share a subtree
     POOL = 7  # addresses of chunks of CHUNK rows
     POOL_HASH = 8  # pairs: number of a row + 1, and its hash
@@ -125,8 +123,8 @@ _POOL_HASH = wide(Known.POOL_HASH)
 WIDE = -3
 #: Entries of ALIVE, minus one, and the numbers of each.
 ALIVE_MASK, ALIVE_WIDTH = 255, 9
-#: Entries of SEEN_PLACES, minus one.
-SEEN_MASK = (1 << 15) - 1
+#: Entries of SEEN_PLACES, at least and at most; between them, a multiple of the states.
+_FEWEST_SEEN, _MOST_SEEN, _SEEN_PER_STATE = 1 << 10, 1 << 15, 16
 #: Entries of MEMO, minus one. (Frame sets begin at 1, so that zeros match nothing.)
 MEMO_MASK = 4095
 #: How many ranges a walk collects before it writes them.
@@ -217,7 +215,7 @@ class Knowledge(Memory):
                 Known.RANGES: 2 * MOST_RANGES,
                 Known.HOLLOW: states,
                 Known.ENTERED: states,
-                Known.SEEN_PLACES: 4 * (SEEN_MASK + 1),
+                Known.SEEN_PLACES: 4 * _seen_places(states),
                 Known.CALLS: states,
                 Known.ALIVE: ALIVE_WIDTH * (ALIVE_MASK + 1),
             }
@@ -315,6 +313,12 @@ class Knowledge(Memory):
         if 4 * room > table.size:  # pairs, at most half of them full
             self.put(Known.POOL_HASH, np.zeros(4 * table.size, np.int32))
             place_hashes(self.header, table)
+
+
+def _seen_places(states: int) -> int:
+    """Entries of SEEN_PLACES: a power of two, as large networks are the ambiguous ones."""
+    wanted = max(_FEWEST_SEEN, _SEEN_PER_STATE * states)
+    return min(_MOST_SEEN, 1 << (wanted - 1).bit_length())
 
 
 @kernel

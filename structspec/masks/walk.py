@@ -35,7 +35,6 @@ from structspec.masks.classify import chain, classify, enter
 from structspec.masks.expand import expand
 from structspec.masks.places import (
     EXIT,
-    FEW_PAIRS,
     FINAL,
     SPLIT,
     alive,
@@ -49,12 +48,22 @@ from structspec.masks.places import (
     leave_at,
     place_of,
 )
+from structspec.masks.ranges import (
+    TAKE_OUT,
+    UNDECIDED,
+    add_marked,
+    add_some,
+    all_marked,
+    allow,
+    clear,
+    take_out,
+    write,
+)
 from structspec.masks.tables import (
     BYTE,
     IDS,
     MOST_RANGES,
     NODES,
-    SEEN_MASK,
     STACK_WIDTH,
     WIDE,
     Known,
@@ -78,6 +87,12 @@ _CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
 _CALL_START, _CALL_ENTRY = slot(Slot.CALL_START), slot(Slot.CALL_ENTRY)
 _FINAL, _CONFIG_ACCEPTS = slot(Slot.FINAL), slot(Slot.CONFIG_ACCEPTS)
 _ALIVE, _SEEN_PLACES, _WALKS = slot(Known.ALIVE), slot(Known.SEEN_PLACES), int(Tally.WALKS)
+
+
+#: Above every cost.
+MANY = 1 << 30
+#: What a step pushes at most between two looks at the room.
+_ROOM = 8 * STACK_WIDTH
 
 
 @linked("structspec_walk", 10)
@@ -124,8 +139,9 @@ def walk_at(  # type: ignore[no-untyped-def]
     places = base(known, _PLACE)
     if frames == 0 and at_i32(places, config) == SPLIT:
         extras, marked, apart = True, True, wide(1)
-        _clear(extra, whole)
-        _clear(marks, True)
+        if whole:
+            clear(extra)
+        clear(marks)
         top = _push(stack, top, at, end, config, frames, floor, apart)
         at = end
     while True:
@@ -146,7 +162,7 @@ def walk_at(  # type: ignore[no-untyped-def]
             continue
         if n + 2 > MOST_RANGES:
             seen = wide(ranges[2 * n - 1])
-            mode, into = _write(known, words, trie, row, more, ranges, n, begun, seen, mode, into)
+            mode, into = write(known, words, trie, row, more, ranges, n, begun, seen, mode, into)
             begun = wide(ranges[2 * n - 1])
             n = wide(0)
         here = config * n_classes
@@ -174,14 +190,13 @@ def walk_at(  # type: ignore[no-untyped-def]
                 worst = max(worst, covered)
                 begin = at_i32(nodes, RECORD * node + LOW)
                 if apart:
-                    _add(extra, ids, begin, at_i32(nodes, RECORD * node + HIGH))
-                    _mark(marks, begin, at_i32(nodes, RECORD * node + HIGH))
+                    add_marked(extra, marks, ids, begin, at_i32(nodes, RECORD * node + HIGH))
                 else:
-                    n = _allow(ranges, n, begin, at_i32(nodes, RECORD * node + HIGH))
+                    n = allow(ranges, n, begin, at_i32(nodes, RECORD * node + HIGH))
                 continue
             if covered != NOT_COVERED:
                 return covered
-        if apart and _all_marked(
+        if apart and all_marked(
             marks, at_i32(nodes, RECORD * node + LOW), at_i32(nodes, RECORD * node + HIGH)
         ):
             continue
@@ -269,17 +284,16 @@ def walk_at(  # type: ignore[no-untyped-def]
         if mine and cost <= limit:
             worst = max(worst, cost)
             if apart:
-                _add(extra, ids, begin, begin + mine)
-                _mark(marks, begin, begin + mine)
+                add_marked(extra, marks, ids, begin, begin + mine)
             else:
-                n = _allow(ranges, n, begin, begin + mine)
+                n = allow(ranges, n, begin, begin + mine)
         if children == behind:
             continue
         ragged = rough
         if letter < 0x20 or letter >= 0x80 or letter == 0x22 or letter == 0x5C:
             ragged = wide(1)
         elif following == still and further == kept and not (split or rough):
-            _add_some(row, ids, begin + mine, at_i32(nodes, RECORD * node + HIGH), side)
+            add_some(row, ids, begin + mine, at_i32(nodes, RECORD * node + HIGH), side)
             continue
         cover, behind_it, beyond_it = following, further, beyond
         if split:  # what the rule allows itself makes what is behind it needless
@@ -298,14 +312,13 @@ def walk_at(  # type: ignore[no-untyped-def]
             if covered >= 0:
                 worst = max(worst, covered)
                 if apart:
-                    _add(extra, ids, begin + mine, at_i32(nodes, RECORD * node + HIGH))
-                    _mark(marks, begin + mine, at_i32(nodes, RECORD * node + HIGH))
+                    add_marked(extra, marks, ids, begin + mine, at_i32(nodes, RECORD * node + HIGH))
                 else:
-                    n = _allow(ranges, n, begin + mine, at_i32(nodes, RECORD * node + HIGH))
+                    n = allow(ranges, n, begin + mine, at_i32(nodes, RECORD * node + HIGH))
                 continue
             if covered != NOT_COVERED:
                 return covered
-        if top + (FEW_PAIRS + 4) * STACK_WIDTH > len(stack):
+        if top + _ROOM > len(stack):
             return wide(WIDE)
         top = _push(stack, top, at, end, config, frames, floor, apart + 2 * rough)
         at, end, rough = children, behind, ragged
@@ -317,10 +330,10 @@ def walk_at(  # type: ignore[no-untyped-def]
         apart = wide(1)
         if not extras:
             extras = True
-            _clear(extra, whole)
+            clear(extra)
         if not marked:
             marked = True
-            _clear(marks, True)
+            clear(marks)
         flags = apart + 2 * rough
         # pushed first, looked at last: by then most of it is allowed already
         if following != DEAD and _is_new(known, at, end, following, further):
@@ -334,9 +347,9 @@ def walk_at(  # type: ignore[no-untyped-def]
         else:
             at = end
     seen = at_i32(nodes, wide(HIGH))
-    mode, into = _write(known, words, trie, row, more, ranges, n, begun, seen, mode, into)
+    mode, into = write(known, words, trie, row, more, ranges, n, begun, seen, mode, into)
     if mode == TAKE_OUT:
-        _take_out(into, ids, wide(ranges[2 * n - 1]) if n else begun, seen)
+        take_out(into, ids, wide(ranges[2 * n - 1]) if n else begun, seen)
         if more:
             for w in range(len(row)):
                 row[w] |= into[w]
@@ -363,44 +376,6 @@ def _push(stack, top, at, end, config, frames, floor, apart):  # type: ignore[no
 
 
 @inner
-def _clear(bits, wanted):  # type: ignore[no-untyped-def]
-    if wanted:
-        for w in range(len(bits)):
-            bits[w] = 0
-
-
-@inner
-def _mark(marks, low, high):  # type: ignore[no-untyped-def]
-    """Set the bits from `low` up to `high`."""
-    first, last = low >> 5, (high - 1) >> 5
-    head = np.uint32(0xFFFFFFFF) << np.uint32(low & 31)
-    tail = np.uint32(0xFFFFFFFF) >> np.uint32(31 - ((high - 1) & 31))
-    if first == last:
-        marks[first] |= head & tail
-        return
-    marks[first] |= head
-    for w in range(first + 1, last):
-        marks[w] = np.uint32(0xFFFFFFFF)
-    marks[last] |= tail
-
-
-@inner
-def _all_marked(marks, low, high):  # type: ignore[no-untyped-def]
-    """Whether all bits from `low` up to `high` are set."""
-    first, last = low >> 5, (high - 1) >> 5
-    head = np.uint32(0xFFFFFFFF) << np.uint32(low & 31)
-    tail = np.uint32(0xFFFFFFFF) >> np.uint32(31 - ((high - 1) & 31))
-    if first == last:
-        return marks[first] & (head & tail) == head & tail
-    if marks[first] & head != head or marks[last] & tail != tail:
-        return False
-    for w in range(first + 1, last):  # noqa: SIM110 - kernels know no generators
-        if marks[w] != np.uint32(0xFFFFFFFF):
-            return False
-    return True
-
-
-@inner
 def _is_new(known, at, end, config, frames):  # type: ignore[no-untyped-def]
     """Whether the running walk has not been at these nodes with this place, as far as is known.
 
@@ -409,7 +384,7 @@ def _is_new(known, at, end, config, frames):  # type: ignore[no-untyped-def]
     seen = i32(known, _SEEN_PLACES)
     walk_number = i32(known, _TALLY)[_WALKS]
     nodes = 2 * at + (end - at == 1)
-    entry = 4 * ((nodes * 40503 + config * 1000003 + frames * 31) & SEEN_MASK)
+    entry = 4 * ((nodes * 40503 + config * 1000003 + frames * 31) & (len(seen) // 4 - 1))
     if (
         seen[entry] == walk_number
         and seen[entry + 1] == nodes
@@ -430,7 +405,7 @@ def _enter_rules(header, known, stack, top, at, end, state, frames, flags):  # t
     """
     call_start, call_entry = i32(header, _CALL_START), i32(header, _CALL_ENTRY)
     for c in range(call_start[state], call_start[state + 1]):
-        if top + (FEW_PAIRS + 4) * STACK_WIDTH > len(stack):
+        if top + _ROOM > len(stack):
             return wide(WIDE)
         pushed = push(address(header), wide(c), frames)
         if pushed < 0:
@@ -474,7 +449,7 @@ def _spread(header, known, words, trie, stack, top, at, end, config, flags):  # 
         if (bits[first + (letter >> 5)] >> np.uint32(letter & 31)) & np.uint32(1) == 0:
             continue
         record = RECORD * node
-        if _all_marked(marks, at_i32(nodes, record + LOW), at_i32(nodes, record + HIGH)):
+        if all_marked(marks, at_i32(nodes, record + LOW), at_i32(nodes, record + HIGH)):
             continue
         n = 0
         for i in range(pairs):
@@ -490,7 +465,7 @@ def _spread(header, known, words, trie, stack, top, at, end, config, flags):  # 
                     hollow = hollow_at(address(header), address(known), state)
                     if (targets[hollow] == hollow) != (turn == 1):
                         continue
-                if top + (FEW_PAIRS + 4) * STACK_WIDTH > len(stack):
+                if top + _ROOM > len(stack):
                     return wide(WIDE)
                 place, frames = place_of(header, known, config, wide(chosen[k]))
                 if place < 0:
@@ -501,75 +476,6 @@ def _spread(header, known, words, trie, stack, top, at, end, config, flags):  # 
                         floor_of(header, frames), flags,
                     )  # fmt: skip
     return top
-
-
-# -- what is allowed, as ranges of positions in the list of tokens in the order of the trie ------
-
-#: Above every cost.
-MANY = 1 << 30
-#: Whether the ranges are added to the row, or what lies between them is taken out of a full one.
-UNDECIDED, ADD, TAKE_OUT = 0, 1, 2
-
-
-@inner
-def _allow(ranges, n, low, high):  # type: ignore[no-untyped-def]
-    """Append a range, which never begins before the last one ends. Returns how many there are."""
-    if n and ranges[2 * n - 1] == low:
-        ranges[2 * n - 1] = high
-        return n
-    ranges[2 * n], ranges[2 * n + 1] = low, high
-    return n + 1
-
-
-@kernel
-def _write(known, words, trie, row, more, ranges, n, begun, seen, mode, into):  # type: ignore[no-untyped-def]
-    """Write ranges, of positions from `begun` up to `seen`. Returns the mode and the row in use."""
-    if n == 0:
-        return mode, into
-    ids = i32(words, trie + IDS)
-    if mode == UNDECIDED:
-        mode = wide(ADD)
-        size = wide(0)
-        for i in range(n):
-            size += ranges[2 * i + 1] - ranges[2 * i]
-        if trie == _WALK and i32(known, _TALLY)[_BULK] and 2 * size > seen:
-            mode = wide(TAKE_OUT)
-            if more:
-                into = u32(known, _SCRATCH)
-            upto = u32(words, _UPTO)
-            at = len(upto) - len(row)
-            for w in range(len(row)):
-                into[w] = upto[at + w]
-    for i in range(n):
-        if mode == ADD:
-            _add(into, ids, wide(ranges[2 * i]), wide(ranges[2 * i + 1]))
-        else:
-            _take_out(into, ids, begun, wide(ranges[2 * i]))
-            begun = wide(ranges[2 * i + 1])
-    return mode, into
-
-
-@inner
-def _add(row, ids, low, high):  # type: ignore[no-untyped-def]
-    for k in range(low, high):
-        token = np.uint64(ids[k])  # unsigned: no look at negative indices
-        row[token >> np.uint64(5)] |= np.uint32(1) << np.uint32(token & np.uint64(31))
-
-
-@inner
-def _add_some(row, ids, low, high, side):  # type: ignore[no-untyped-def]
-    """Add those that another row holds."""
-    for k in range(low, high):
-        token = np.uint64(ids[k])
-        bit = np.uint32(1) << np.uint32(token & np.uint64(31))
-        row[token >> np.uint64(5)] |= side[token >> np.uint64(5)] & bit
-
-
-@inner
-def _take_out(row, ids, low, high):  # type: ignore[no-untyped-def]
-    for k in range(low, high):
-        token = np.uint64(ids[k])
-        row[token >> np.uint64(5)] &= ~(np.uint32(1) << np.uint32(token & np.uint64(31)))
 
 
 @kernel(inline="always")

@@ -22,8 +22,6 @@ from __future__ import annotations
 import hashlib
 import json
 import string
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +30,7 @@ from structspec import ir
 from structspec.api import _as_messages, _model, _require_torch
 from structspec.errors import StructspecError
 from structspec.grammar import Grammar
+from structspec.kept_grammars import KeptGrammars
 from structspec.tools.call import ToolCall, ToolCalls
 from structspec.tools.formats import find_format
 from structspec.tools.grammar import Marking, Thinking, read_choice, reply_grammar
@@ -264,8 +263,7 @@ def call_id(seed: int, index: int) -> str:
     return "".join(signs)
 
 
-_grammars: OrderedDict[str, Grammar] = OrderedDict()
-_grammars_lock = threading.Lock()
+_kept = KeptGrammars(_KEPT_GRAMMARS)
 
 
 def _grammar(
@@ -281,25 +279,18 @@ def _grammar(
     marks = sorted(marking.special), sorted(marking.ends)
     said = repr(sorted(options.items(), key=lambda item: item[0]))
     key = json.dumps([repr(form), tools.fingerprint, marks, choice, parallel, thinking, said])
-    with _grammars_lock:
-        found = _grammars.get(key)
-        if found is not None:
-            _grammars.move_to_end(key)
-            return found
-    grammar = reply_grammar(
-        form,
-        tools,
-        marking=marking,
-        choice=chosen,
-        parallel=parallel,
-        thinking=thinking,
-        **options,
+    return _kept.get(
+        key,
+        lambda: reply_grammar(
+            form,
+            tools,
+            marking=marking,
+            choice=chosen,
+            parallel=parallel,
+            thinking=thinking,
+            **options,
+        ),
     )
-    with _grammars_lock:
-        _grammars[key] = grammar
-        while len(_grammars) > _KEPT_GRAMMARS:
-            _grammars.popitem(last=False)
-    return grammar
 
 
 def _openai_choice(choice: str) -> Any:

@@ -28,15 +28,9 @@ from structspec.drafting.together import Ask, draft_alone, draft_together
 from structspec.errors import DraftError, ModelError
 from structspec.models import Model
 from structspec.vocab import Vocabulary
+from tests.decoding.test_batch import jobs_of
 
 Bind = Callable[[str, Vocabulary], Any]
-# forced spans of different lengths, ends at different places
-PATTERNS = [
-    r'\{"name": "[a-z ]{1,12}", "and": (true|false)\}',
-    r"[a-c]{3,20}",
-    r"\[[0-9]{1,3}(, [0-9]{1,3}){0,4}\]",
-]
-PROMPTS = [b"and the hand", b"x", b'"the" and 12, 12, 12']
 
 
 def eagle(model: Model, copies: bool = False) -> EagleHead:
@@ -99,16 +93,7 @@ def test_three_requests_together_write_what_each_writes_alone_in_fewer_forwards(
 
     monkeypatch.setattr(engine, "run", counted)
     draft = make(byte_model, small)
-    jobs = [
-        Job(
-            byte_model.vocab.encode(prompt),
-            bind(pattern, byte_model.vocab),
-            max_tokens=40 - 3 * i,
-            request=i,
-            seed=11,
-        )
-        for i, (pattern, prompt) in enumerate(zip(PATTERNS, PROMPTS, strict=True))
-    ]
+    jobs = jobs_of(byte_model, bind)[:3]  # forced spans of different lengths, other ends
     together = decode_many(byte_model, jobs, draft=draft, draft_count=count)
     shared, asked = len(sizes), sum(sizes)
     sizes.clear()

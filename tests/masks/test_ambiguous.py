@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +11,7 @@ from structspec import grammars, ir
 from structspec.automata.memory import Slot
 from structspec.ir_codec import decode, encode
 from structspec.masks.places import MANY_PAIRS
-from structspec.vocab import Vocabulary
-from tests.masks.test_places import check
+from tests.masks.test_places import check, vocabulary
 
 PIECES = [
     *"()[]{}+-*/%<>=!&|^~,.:;#@ \n\t'\"_xyzin0123456789é中",
@@ -26,16 +23,7 @@ PIECES = [
 ]
 
 
-def vocabulary(seed: int, size: int) -> Vocabulary:
-    rng = random.Random(seed)
-    tokens: list[bytes | None] = [bytes((b,)) for b in range(256)]
-    while len(tokens) < size:
-        data = "".join(rng.choice(PIECES) for _ in range(rng.choice((1, 2, 2, 3, 4)))).encode()
-        tokens.append(data[rng.randint(0, 1) :] or data if rng.random() < 0.1 else data)
-    return Vocabulary([*tokens, None], [len(tokens)])
-
-
-LARGE, SMALL = vocabulary(3, 1200), vocabulary(4, 350)
+LARGE, SMALL = vocabulary(3, 1200, PIECES), vocabulary(4, 350, PIECES)
 
 OPERATORS = ("+", "-", "*", "/", "%", "<", ">", "<=", "==", "and", "or", "in", "is", "|", "&", "^")
 ATOMS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,12 +55,12 @@ PIECES = [
 ]
 
 
-def vocabulary(seed: int, size: int) -> Vocabulary:
+def vocabulary(seed: int, size: int, pieces: Sequence[str] = PIECES) -> Vocabulary:
     """All bytes, and texts of one to four pieces; large enough for whole subtrees at once."""
     rng = random.Random(seed)
     tokens: list[bytes | None] = [bytes((b,)) for b in range(256)]
     while len(tokens) < size:
-        data = "".join(rng.choice(PIECES) for _ in range(rng.choice((1, 2, 2, 3, 4)))).encode()
+        data = "".join(rng.choice(pieces) for _ in range(rng.choice((1, 2, 2, 3, 4)))).encode()
         tokens.append(data[rng.randint(0, 1) :] or data if rng.random() < 0.1 else data)
     return Vocabulary([*tokens, None], [len(tokens)])
 
