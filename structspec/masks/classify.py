@@ -1,8 +1,8 @@
 """What plain text does to a configuration: where most characters lead, and for how long (numba).
 
 For a configuration c, `TARGET[c]` is the configuration that the most ordinary characters lead to
-and `CONTENT[c]` the set of those characters, as in `vocab.blocks`: a group of characters beyond
-ASCII is in it if all of them lead there.
+and `CONTENT[c]` the set of those characters (`vocab.characters`): a group of characters beyond
+ASCII is in it if all that tokens hold lead there.
 Following targets with a set of characters that stays allowed is a *chain*; a free string is its own
 target, a bounded one has a chain as long as it has room. A subtree of the vocabulary whose
 characters are in the set, and which is no higher than the chain is long, is allowed as a whole.
@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from structspec.automata.memory import Count, Slot, i32, inner, slot, u32, wide
+from structspec.automata.memory import Count, Slot, i32, inner, slot, u8, u32, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN
 from structspec.automata.tables import BOUNDED, LOOP_BODY
 from structspec.machine_code.kernel import kernel
-from structspec.machine_code.linking import address
+from structspec.machine_code.linking import address, header_at
 from structspec.masks.expand import expand
 from structspec.masks.places import (
     EXIT,
@@ -32,11 +32,13 @@ from structspec.masks.places import (
     hollow_at,
     pair_of,
 )
-from structspec.masks.tables import Known
+from structspec.masks.tables import Known, Words
 
 _CLASS_OF, _NEXT, _COUNT = slot(Slot.CLASS_OF), slot(Slot.NEXT), slot(Slot.COUNT)
 _CONFIG_COST, _CLASSES = slot(Slot.CONFIG_COST), int(Count.CLASSES)
 _TARGET, _CONTENT, _PROBES = slot(Known.TARGET), slot(Known.CONTENT), slot(Known.PROBES)
+_WORDS, _CHARACTERS = slot(Known.WORDS), slot(Words.CHARACTERS)
+_CHARACTER_START = slot(Words.CHARACTER_START)
 _DEPTH, _DEEPEST, _DEAREST = slot(Known.DEPTH), slot(Known.DEEPEST), slot(Known.DEAREST)
 _PLACE, _FAR, _DEPENDS = slot(Known.PLACE), slot(Known.FAR), slot(Known.DEPENDS)
 _ENDLESS, _CONFIG_START = slot(Known.ENDLESS), slot(Slot.CONFIG_START)
@@ -172,12 +174,17 @@ def enter(header, known, config):  # type: ignore[no-untyped-def]
 
 @kernel
 def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
-    """Add to CONTENT the groups beyond ASCII that lead to `target` (PROBES: see `probes`)."""
+    """Add to CONTENT the groups beyond ASCII that lead to `target` (PROBES: see `probes`).
+
+    A range of first bytes is tried by the classes of all its bytes; if that fails, the characters
+    of its groups that the vocabulary has are, one by one.
+    """
     probes, content = i32(known, _PROBES), u32(known, _CONTENT)
     at = 1
     for _ in range(probes[0]):
-        n_leads, n_more, bit = probes[at], probes[at + 1], probes[at + 2]
-        leads = at + 3
+        n_leads, n_more = probes[at], probes[at + 1]
+        first, last = wide(probes[at + 2]), wide(probes[at + 3])
+        leads = at + 4
         at = leads + n_leads
         fits = True
         previous = DEAD
@@ -198,11 +205,53 @@ def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
                 fits = False
             if not fits:
                 break
-        if fits:
-            content[4 * config] |= np.uint32(1) << np.uint32(bit)
+        for bit in range(first, last + 1):
+            all_of_it = wide(1)
+            if not fits:
+                all_of_it = _all_lead(header, known, config, wide(bit), target)
+                if all_of_it < 0:
+                    return all_of_it
+            if all_of_it:
+                content[4 * config] |= np.uint32(1) << np.uint32(bit)
         for _ in range(n_more):
             at += 1 + probes[at]
     return 0
+
+
+@kernel
+def _all_lead(header, known, config, bit, target):  # type: ignore[no-untyped-def]
+    """Whether all characters of a group lead to `target`: 1 or 0, or a code."""
+    words = header_at(known[2 * _WORDS])
+    start, data = i32(words, _CHARACTER_START), u8(words, _CHARACTERS)
+    classes = i32(header, _CLASS_OF)
+    one, two, three = wide(DEAD), wide(DEAD), wide(DEAD)  # after the bytes before
+    for k in range(start[bit], start[bit + 1]):
+        same = 0
+        while k > start[bit] and same < 3 and data[4 * k + same] == data[4 * k - 4 + same]:
+            same += 1
+        here = config
+        if same:
+            here = one if same == 1 else two if same == 2 else three
+        for j in range(same, 4):
+            byte = data[4 * k + j]
+            if byte == 0:
+                break
+            here = follow(header, known, here, wide(classes[byte]))
+            if here >= 0:
+                here = within(header, known, here)
+            if here < 0:
+                return here
+            if here == DEAD:
+                return wide(0)
+            if j == 0:
+                one = here
+            elif j == 1:
+                two = here
+            else:
+                three = here
+        if here != target:
+            return wide(0)
+    return wide(1)
 
 
 @kernel

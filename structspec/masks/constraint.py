@@ -485,6 +485,7 @@ def _know(
         bulk=size >= _BULK_VOCABULARY,
         probes=other_probes(network.class_of, enabled),
         specials=specials,
+        tables=tables,
         class_byte=single,
     )
 

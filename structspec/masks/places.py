@@ -43,7 +43,7 @@ from structspec.machine_code.kernel import kernel
 from structspec.machine_code.linking import address, header_at, linked
 from structspec.masks.tables import ALIVE_MASK, ALIVE_WIDTH, MEMO_MASK, Known
 
-_COUNT, _NEXT = slot(Slot.COUNT), slot(Slot.NEXT)
+_COUNT, _NEXT, _TARGET = slot(Slot.COUNT), slot(Slot.NEXT), slot(Known.TARGET)
 _CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
 _EDGE_START, _EDGE_CLASS = slot(Slot.EDGE_START), slot(Slot.EDGE_CLASS)
 _EDGE_TARGET, _CALL_START = slot(Slot.EDGE_TARGET), slot(Slot.CALL_START)
@@ -258,9 +258,10 @@ def place_of(header, known, config, i):  # type: ignore[no-untyped-def]
     """The place of pair i of a configuration: a configuration (or a code) and a frame set."""
     state, frames = pair_of(header, config, i)
     hollow = hollow_at(address(header), address(known), state)
-    if hollow < 0 or not i32(known, _FAR)[hollow]:
+    if hollow < 0 or not i32(known, _FAR)[hollow] or i32(known, _TARGET)[hollow] == hollow:
         return hollow, frames
-    # most steps would leave: a real configuration of the pair alone
+    # Most steps would leave: a real configuration of the pair alone. Not where most text changes
+    # nothing, as in a comment that may end anywhere: there the rule allows whole subtrees.
     cost = cost_after(address(header), state, frames)
     i32(header, _LIVE_STATE)[0], i32(header, _LIVE_SET)[0] = state, frames
     live_state, live_set = i32(header, _LIVE_STATE), i32(header, _LIVE_SET)

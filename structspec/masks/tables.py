@@ -40,6 +40,8 @@ class Words(IntEnum):
     TOKEN_BYTES = 11
     EOS = 12
     BEGUN = 13
+    CHARACTERS = 14  # those beyond ASCII, by group (`vocab.characters`)
+    CHARACTER_START = 15
 
 
 #: Offsets of a `Blocks`' arrays from its first slot.
@@ -73,6 +75,7 @@ class Known(IntEnum):
     PRICES = 25  # triples of hollow configuration, frame set and cost
     ALIVE = 29  # entries of a configuration and the bits of the classes that its pairs know
     SEEN_PLACES = 30  # entries of a walk, nodes, configuration and frame set (`walk`)
+    WORDS = 32  # the vocabulary's header
     MARKS = 31  # bits by position in `Blocks.ids`: allowed already, where places share a subtree
     POOL = 7  # addresses of chunks of CHUNK rows
     POOL_HASH = 8  # pairs: number of a row + 1, and its hash
@@ -123,8 +126,9 @@ _POOL_HASH = wide(Known.POOL_HASH)
 WIDE = -3
 #: Entries of ALIVE, minus one, and the numbers of each.
 ALIVE_MASK, ALIVE_WIDTH = 255, 9
-#: Entries of SEEN_PLACES, at least and at most; between them, a multiple of the states.
-_FEWEST_SEEN, _MOST_SEEN, _SEEN_PER_STATE = 1 << 10, 1 << 15, 16
+#: Entries of SEEN_PLACES, at least and at most (64 KiB: looking must not cost what it saves);
+#: between them, a multiple of the states.
+_FEWEST_SEEN, _MOST_SEEN, _SEEN_PER_STATE = 1 << 10, 1 << 12, 16
 #: Entries of MEMO, minus one. (Frame sets begin at 1, so that zeros match nothing.)
 MEMO_MASK = 4095
 #: How many ranges a walk collects before it writes them.
@@ -151,6 +155,8 @@ class VocabularyTables(Memory):
             self._put_blocks(slot, blocks)
         self.put(Words.UPTO, plain.upto)
         self.put(Words.BEGUN, plain.begun)
+        self.put(Words.CHARACTERS, plain.characters.data.copy())  # kernels want writable arrays
+        self.put(Words.CHARACTER_START, plain.characters.start)
         lengths = np.fromiter((len(t or b"") for t in vocab.tokens), np.int64, len(vocab.tokens))
         start = np.zeros(len(vocab.tokens) + 1, np.int32)
         start[1:] = np.cumsum(lengths)
@@ -198,6 +204,7 @@ class Knowledge(Memory):
         bulk: bool,
         probes: NDArray[np.int32],
         specials: Iterable[tuple[int, int]],
+        tables: VocabularyTables,
         class_byte: NDArray[np.int32],
     ) -> None:
         super().__init__(len(Known))
@@ -223,6 +230,7 @@ class Knowledge(Memory):
         for slot in (Known.SCRATCH, Known.EXTRA, Known.SIDE, Known.MARKS):
             self.put(slot, np.empty(words, np.uint32))
         self.put(Known.PROBES, probes)
+        self.put(Known.WORDS, tables.header)
         self.put(Known.SPECIALS, np.array(list(specials), np.int32).ravel())
         self.put(Known.CLASS_BYTE, class_byte)
         count = np.zeros(len(Tally), np.int32)

@@ -70,7 +70,8 @@ from structspec.masks.tables import (
     Tally,
     Words,
 )
-from structspec.vocab.blocks import CONTENT, FIRST, HEIGHT, HIGH, LAST, LOW, MID, OWN, RECORD
+from structspec.vocab.blocks import CONTENT, FIRST, HEIGHT, HIGH, LAST, LOW, OWN, RECORD
+from structspec.vocab.characters import MID
 
 _CLASS_OF, _NEXT, _COUNT = slot(Slot.CLASS_OF), slot(Slot.NEXT), slot(Slot.COUNT)
 _CONFIG_COST, _CLASSES = slot(Slot.CONFIG_COST), int(Count.CLASSES)
@@ -128,6 +129,9 @@ def walk_at(  # type: ignore[no-untyped-def]
     worst, top, letter = wide(0), wide(0), wide(0)
     # a place that covers, its frames, up to which height, the largest cost inside and its own
     same, under, far, dearest, price = wide(-1), wide(-1), wide(0), wide(0), wide(0)
+    # the last state where a rule may end, its frames, and what is known of them
+    met, met_frames, met_stays = wide(-1), wide(-1), wide(0)
+    met_cost, met_behind = wide(0), wide(0)
     at, end = at_i32(nodes, wide(FIRST)), at_i32(nodes, wide(LAST))
     floor = floor_of(header, frames)
     place = wide(0)
@@ -227,13 +231,17 @@ def walk_at(  # type: ignore[no-untyped-def]
             else:
                 cost = wide(MANY)
             if following >= FINAL:
-                following -= FINAL
-                if edges[following + 1] > edges[following]:
-                    stays = hollow_at(address(header), address(known), following)
-                    cost = cost_of(header, known, stays, frames, floor)
-                    if cost < 0:
-                        stays, cost = wide(0), wide(MANY)
-                following = behind_at(address(header), address(known), frames)
+                if following != met or frames != met_frames:
+                    met, met_frames = following, frames
+                    met_stays, met_cost = wide(0), wide(MANY)
+                    state = wide(following - FINAL)
+                    if edges[state + 1] > edges[state]:
+                        met_stays = hollow_at(address(header), address(known), state)
+                        met_cost = cost_of(header, known, met_stays, frames, floor)
+                        if met_cost < 0:
+                            met_stays, met_cost = wide(0), wide(MANY)
+                    met_behind = behind_at(address(header), address(known), frames)
+                stays, cost, following = met_stays, met_cost, met_behind
             elif following >= EXIT:
                 following -= EXIT
                 alone = calls_at(address(header), address(known), following)

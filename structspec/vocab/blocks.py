@@ -16,8 +16,9 @@ Sibling: `trie.Trie`, the depth-first form it is made from, smaller and easier t
 
 Example::
 
+    >>> from structspec.vocab.characters import character_bits
     >>> from structspec.vocab.trie import Trie
-    >>> blocks = Blocks.build(Trie.build([b"a", b"ab", b"c"]), summaries=True)
+    >>> blocks = Blocks.build(Trie.build([b"a", b"ab", b"c"]), character_bits("abc"))
     >>> blocks.byte[blocks.first[0] : blocks.last[0]].tobytes(), blocks.height.tolist()
     (b'ac', [2, 1, 0, 0])
 """
@@ -31,37 +32,15 @@ import numpy as np
 import numpy.typing as npt
 
 from structspec.machine_code.kernel import kernel
+from structspec.vocab.characters import MID
 from structspec.vocab.trie import Trie
 
-__all__ = ["LEAD_GROUPS", "MID", "Blocks", "lead_bits"]
+__all__ = ["Blocks"]
 
 #: Fields of a node; CONTENT takes four.
 FIRST, LAST, LOW, OWN, HIGH, HEIGHT, CONTENT = range(7)
 #: Fields per node.
 RECORD: Final = 10
-
-LEAD_GROUPS: Final = (
-    (0xC2, 0xC2), (0xC3, 0xC3), (0xC4, 0xDF), (0xE0, 0xE0), (0xE1, 0xE1), (0xE2, 0xE2),
-    (0xE3, 0xE3), (0xE4, 0xE9), (0xEA, 0xEC), (0xED, 0xED), (0xEE, 0xEE), (0xEF, 0xEF),
-    (0xF0, 0xF0), (0xF1, 0xF3), (0xF4, 0xF4),
-)  # fmt: skip
-"""First bytes of characters that share a bit: blocks that patterns tell apart (white space beyond
-ASCII, for one) stand alone."""
-
-MID: Final = 2
-"""The bit of nodes inside of a character. It and those of `LEAD_GROUPS` are control characters,
-which never stand in plain text."""
-
-_FIRST_LEAD = MID + 1
-
-
-def lead_bits() -> npt.NDArray[np.uint8]:
-    """The bit of every byte: its own for ASCII, that of its group for first bytes, else 0."""
-    bits = np.zeros(256, np.uint8)
-    bits[:128] = range(128)
-    for group, (low, high) in enumerate(LEAD_GROUPS):
-        bits[low : high + 1] = _FIRST_LEAD + group
-    return bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,28 +95,31 @@ class Blocks:
         return np.ascontiguousarray(self.nodes[:, CONTENT:]).view(np.uint32).ravel()
 
     @classmethod
-    def build(cls, trie: Trie, *, summaries: bool = False) -> Blocks:
-        """Lay out a trie. `summaries` needs tokens that are well-formed UTF-8."""
+    def build(cls, trie: Trie, bits: npt.NDArray[np.uint8] | None = None) -> Blocks:
+        """Lay out a trie, with summaries if the bits of its characters are given.
+
+        bits: `character_bits` of all characters; the tokens are then well-formed UTF-8.
+        """
         arrays = _lay_out(
             trie.byte.copy(),
             trie.skip.copy(),
             trie.token_offset.copy(),
-            int(summaries),
-            lead_bits(),
+            bits is not None,
+            np.zeros(1, np.uint8) if bits is None else bits,
         )
         byte, *fields, content = arrays
         nodes = np.zeros((len(byte), RECORD), np.int32)
         for place, field in zip((FIRST, LAST, LOW, OWN, HIGH, HEIGHT), fields, strict=True):
             if len(field):
                 nodes[:, place] = field
-        if summaries:
+        if bits is not None:
             nodes[:, CONTENT:] = content.view(np.int32).reshape(-1, 4)
         byte.flags.writeable = nodes.flags.writeable = False
         return cls(byte, nodes, trie.token_ids, trie.max_depth)
 
 
 @kernel
-def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: int, bits: Any) -> Any:
+def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: bool, bits: Any) -> Any:
     n = len(old_byte)
     place = np.zeros(n, np.int32)
     byte = np.zeros(n, np.uint8)
@@ -164,18 +146,22 @@ def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: int, bits: Any) -
         last[p] = free
     if summaries:
         missing = np.zeros(n, np.uint8)  # bytes that the character at the node still needs
+        point = np.zeros(n, np.int32)  # the code point, as far as it is there
         for o in range(n):
             child = o + 1
             while child < skip[o]:
-                b = old_byte[child]
+                b = np.int32(old_byte[child])
                 if missing[o]:
                     missing[child] = missing[o] - 1
+                    point[child] = point[o] << 6 | (b & 0x3F)
                 elif b >= 0xF0:
-                    missing[child] = 3
+                    missing[child], point[child] = 3, b & 7
                 elif b >= 0xE0:
-                    missing[child] = 2
+                    missing[child], point[child] = 2, b & 15
                 elif b >= 0xC0:
-                    missing[child] = 1
+                    missing[child], point[child] = 1, b & 31
+                else:
+                    point[child] = b
                 child = skip[child]
         for o in range(n - 1, -1, -1):
             p = place[o]
@@ -184,14 +170,12 @@ def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: int, bits: Any) -
                 c = place[child]
                 whole = missing[child] == 0
                 height[p] = max(height[p], height[c] + (1 if whole else 0))
-                bit = bits[old_byte[child]]
-                if missing[o] == 0:
+                if whole:
+                    bit = bits[point[child]]
                     content[4 * p + (bit >> 5)] |= np.uint32(1) << np.uint32(bit & 31)
                 content[4 * p] |= content[4 * c] & ~(np.uint32(1) << np.uint32(MID))
                 for w in range(1, 4):
                     content[4 * p + w] |= content[4 * c + w]
-                if missing[child] and not missing[o]:  # done with it: add what it lies in
-                    content[4 * c + (bit >> 5)] |= np.uint32(1) << np.uint32(bit & 31)
                 child = skip[child]
             if missing[o]:
                 content[4 * p] |= np.uint32(1) << np.uint32(MID)

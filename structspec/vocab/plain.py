@@ -13,7 +13,8 @@ Invariants
 - `walk` holds the plain tokens, with summaries; `others` those of `rest`; `tails` holds for each
   of `rest` only what follows its longest plain beginning, so it is much smaller: where plain text
   changes nothing, a token may follow iff its tail may and its beginning has allowed characters;
-- `begun` is the set of all characters (as in `Blocks.content`) in those beginnings.
+- `begun` is the set of all characters (as in `Blocks.content`) in those beginnings;
+- `characters` are all of plain tokens and of those beginnings.
 
 Cost: linear in the bytes of the vocabulary (numba); `upto` takes 4 * (Lmax + 1) * ceil(V / 32)
 bytes, 1 MiB for 131,000 tokens.
@@ -36,7 +37,8 @@ import numpy.typing as npt
 
 from structspec.machine_code import ready
 from structspec.machine_code.kernel import kernel
-from structspec.vocab.blocks import Blocks, lead_bits
+from structspec.vocab.blocks import Blocks
+from structspec.vocab.characters import Characters, character_bits
 from structspec.vocab.trie import Trie, concatenate, in_order
 
 __all__ = ["LONGEST", "PlainTokens"]
@@ -59,6 +61,7 @@ class PlainTokens:
     others: Blocks
     tails: Blocks
     begun: npt.NDArray[np.uint32]
+    characters: Characters
 
     @property
     def longest(self) -> int:
@@ -78,8 +81,8 @@ class PlainTokens:
         longest = int(lengths.max()) if size else 0
         upto = np.zeros((longest + 1, (size + 31) // 32), np.uint32)
         ids = np.flatnonzero(lengths)
-        bits = np.left_shift(np.uint32(1), (ids % 32).astype(np.uint32))
-        np.bitwise_or.at(upto, (lengths[ids], ids // 32), bits)
+        masks = np.left_shift(np.uint32(1), (ids % 32).astype(np.uint32))
+        np.bitwise_or.at(upto, (lengths[ids], ids // 32), masks)
         np.bitwise_or.accumulate(upto, axis=0, out=upto)
         lengths.flags.writeable = False
         upto.flags.writeable = False
@@ -88,27 +91,30 @@ class PlainTokens:
         plain = lengths[ordered] > 0
         rest = Trie.of_sorted(tokens, ordered[~plain].tolist())
         tails: list[bytes | None] = [None] * len(tokens)
-        beginnings: set[int] = set()
+        beginnings: set[bytes] = set()
         for i in others:
             if token := tokens[i]:
                 start = int(begun[i])
                 while start == len(token) or (begun[i] == len(token) and token[start] >> 6 == 2):
                     start -= 1  # a long plain token: its last character stands for it
                 tails[i] = token[start:]
-                beginnings.update(token[:start])
-        bits = lead_bits()
-        before = np.zeros(4, np.uint32)
-        for byte in beginnings:
-            if bits[byte]:  # not of the later bytes of a character
-                before[bits[byte] >> 5] |= np.uint32(1 << int(bits[byte] & 31))
+                beginnings.add(token[:start])
+        before = set(b"".join(beginnings).decode())
+        characters = before.union(b"".join(tokens[i] or b"" for i in ids.tolist()).decode())
+        bits = character_bits(characters)
+        begun_set = np.zeros(4, np.uint32)
+        for character in before:
+            bit = int(bits[ord(character)])
+            begun_set[bit >> 5] |= np.uint32(1 << (bit & 31))
         return cls(
             lengths,
             upto,
             rest,
-            walk=Blocks.build(Trie.of_sorted(tokens, ordered[plain].tolist()), summaries=True),
+            walk=Blocks.build(Trie.of_sorted(tokens, ordered[plain].tolist()), bits),
             others=Blocks.build(rest),
             tails=Blocks.build(Trie.build(tails)),
-            begun=before,
+            begun=begun_set,
+            characters=Characters(characters),
         )
 
 

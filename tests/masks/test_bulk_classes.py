@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -12,11 +13,18 @@ from structspec import ir
 from structspec.automata.network import build_network
 from structspec.masks.constraint import Constraint
 from structspec.masks.fill import UNLIMITED
-from structspec.masks.tables import Tally
+from structspec.masks.places import SPLIT
+from structspec.masks.tables import Known, Tally
 from structspec.vocab import Vocabulary
+from structspec.vocab.characters import character_bits
 
-CHARACTERS = 'abcxyz 0189,:{}[]<>éßñ中文字한글🙂🙃\x7f\x1f\n\t\\"€‰ﬁ'
+CHARACTERS = 'abcxyz 0189,:{}[]<>éßñ×中文字䷀한글🙂🙃\x7f\x1f\n\t\\"€‰ﬁ'
 ANY = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0x10FFFF))
+# Latin, Chinese and Korean letters, some of every range of first bytes but not all of any.
+LETTERS = (
+    (48, 57), (65, 90), (97, 122), (0xC0, 0xD6), (0xD8, 0xF6), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3),
+    (0xFB01, 0xFB02),
+)  # fmt: skip
 
 
 def vocabulary(seed: int, size: int = 700, covered: bool = True) -> Vocabulary:
@@ -63,6 +71,12 @@ GRAMMARS: dict[str, ir.Node] = {
     "one character apart": ir.Repeat(
         ir.Chars((*ANY[:2], (0x5D, 0x4E2C), (0x4E2E, 0x10FFFF))), 0, 6
     ),
+    "letters": ir.Repeat(ir.Chars(LETTERS), 0, None),
+    "at most six letters": ir.Repeat(ir.Chars(LETTERS), 0, 6),
+    "letters but one": ir.Repeat(
+        ir.Chars((*LETTERS[:3], (0xC0, 0xDE), (0xE0, 0xE8), *LETTERS[5:])), 0, None
+    ),
+    "all but letters": ir.Repeat(ir.Chars(((0x20, 0x21), (0x23, 0x40), (0x20A0, 0x20CF))), 0, None),
     "ASCII characters": ir.Repeat(ir.Chars((*ANY[:2], (0x5D, 0x7F))), 0, None),
     "words": ir.choice(ir.Bytes(w.encode()) for w in ("中文", "中字", "é", "ab", "abc", "🙂")),
     "word or anything": ir.choice((ir.Bytes("中文".encode()), char_list(2, 4))),
@@ -102,6 +116,41 @@ def test_bulk_and_walk_agree(name: str, vocab: Vocabulary) -> None:
             if not allowed:
                 break
             state = c.advance(state, rng.choice(allowed))
+
+
+def test_letters_are_allowed_as_a_whole_beside_characters_that_are_not() -> None:
+    c = structspec.compile(r"\w{1,30}", syntax="regex", dialect="python").bind(BIG)
+    words = {i for i, t in enumerate(BIG.tokens) if t and _is_word(t)}
+    assert {i for i in words if b"\xc3\xa9" in (BIG.tokens[i] or b"")}
+    allowed = c.allowed(c.start)
+    whole = {int(i) for i in allowed if _is_text(BIG.tokens[int(i)])}
+    assert whole == words
+    config = c.cache.configuration(c.start)
+    target, content = (c.cache._knowledge.get(slot) for slot in (Known.TARGET, Known.CONTENT))
+    place = int(c.cache._knowledge.get(Known.PLACE)[config])
+    config = place - 1 if place > SPLIT else config
+    bits = character_bits("é中한ﬁ×€🙂")
+    held = int.from_bytes(content[4 * config : 4 * config + 4].tobytes(), "little")
+    assert target[config] > 1
+    for character in "é中한ﬁ":
+        assert held >> int(bits[ord(character)]) & 1, character
+    for character in "×€🙂":
+        assert not held >> int(bits[ord(character)]) & 1, character
+
+
+def _is_text(data: bytes | None) -> bool:
+    try:
+        return bool((data or b"").decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _is_word(data: bytes) -> bool:
+    return (
+        _is_text(data)
+        and len(data.decode()) <= 30
+        and re.fullmatch(r"\w+", data.decode()) is not None
+    )
 
 
 def test_a_token_stays_iff_its_characters_fit_the_bounds() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from structspec.vocab.blocks import LEAD_GROUPS, MID, Blocks, lead_bits
+from structspec.vocab.blocks import Blocks
+from structspec.vocab.characters import LEAD_RANGES, MID, Characters, character_bits, range_bits
 from structspec.vocab.plain import PlainTokens
 from structspec.vocab.trie import Trie
 
@@ -43,8 +44,8 @@ def test_blocks_hold_every_token_of_the_trie(tokens: list[bytes]) -> None:
 @given(TEXTS)
 @settings(max_examples=60, deadline=None)
 def test_summaries_name_the_characters_below_and_their_most(texts: list[str]) -> None:
-    blocks = Blocks.build(Trie.build([t.encode() for t in texts]), summaries=True)
-    bits = lead_bits()
+    bits = character_bits("".join(texts))
+    blocks = Blocks.build(Trie.build([t.encode() for t in texts]), bits)
 
     def visit(node: int, prefix: bytes) -> None:
         try:
@@ -57,7 +58,7 @@ def test_summaries_name_the_characters_below_and_their_most(texts: list[str]) ->
         if not inside:
             rests = [rest.decode() for rest in below(blocks, node)]
             assert blocks.height[node] == max(map(len, rests), default=0)
-            expected = {int(bits[c.encode()[0]]) for rest in rests for c in rest}
+            expected = {int(bits[ord(c)]) for rest in rests for c in rest}
             assert {b for b in range(128) if content >> b & 1} == expected
         for child in range(blocks.first[node], blocks.last[node]):
             visit(child, prefix + bytes([blocks.byte[child]]))
@@ -65,10 +66,29 @@ def test_summaries_name_the_characters_below_and_their_most(texts: list[str]) ->
     visit(0, b"")
 
 
-def test_every_first_byte_has_a_bit_that_no_text_has() -> None:
-    bits = lead_bits()
-    assert all(MID < bits[b] < 0x20 for b in range(0xC2, 0xF5))
-    assert len({int(b) for b in bits[0xC2:0xF5]}) == len(LEAD_GROUPS)
+def test_every_group_has_a_bit_that_no_text_has() -> None:
+    bits = [bit for of_range in range_bits() for bit in of_range]
+    assert len(set(bits)) == len(bits) and all(MID < bit < 0x20 for bit in bits)
+    assert [lead for low, high in LEAD_RANGES for lead in range(low, high + 1)] == list(
+        range(0xC2, 0xF5)
+    )
+
+
+@given(st.sets(st.characters(exclude_categories=["Cs"])))
+@settings(max_examples=60, deadline=None)
+def test_characters_lie_with_their_group(characters: set[str]) -> None:
+    bits, found = character_bits(characters), Characters(characters)
+    seen = set()
+    for bit in range(32):
+        for k in range(found.start[bit], found.start[bit + 1]):
+            character = bytes(found.data[4 * k : 4 * k + 4]).rstrip(b"\0").decode()
+            assert bits[ord(character)] == bit
+            seen.add(character)
+    assert seen == {c for c in characters if c > "\x7f"}
+    for a in characters:
+        for b in characters:
+            if min(a, b) > "\x7f" and bits[ord(a)] == bits[ord(b)]:
+                assert a.isalpha() == b.isalpha() or a.encode()[0] in (0xEE, 0xF1, 0xF2, 0xF3, 0xF4)
 
 
 @given(st.lists(st.text('ab"é\\\n中', min_size=1, max_size=4), max_size=20), st.data())
