@@ -36,11 +36,14 @@ __all__ = ["KEPT", "Lease", "zeros"]
 
 #: Bytes of written memory that may wait for use.
 KEPT = 48 << 20
-#: A block with more written memory than this goes back to the operating system.
-_LARGEST = 16 << 20
+#: The pages of a block with more written memory than this go back to the operating system: the next
+#: cache may need few of them, and would hold them without counting them.
+_LARGEST = 1 << 20
 _SMALLEST = 1 << 16
 
 _ADVICE = getattr(mmap, "MADV_NOHUGEPAGE", None)
+# Only Linux promises that such pages are zero when they are touched again.
+_GIVE_BACK = getattr(mmap, "MADV_DONTNEED", None) if sys.platform == "linux" else None
 
 
 @dataclass(slots=True)
@@ -91,9 +94,14 @@ class Lease:
         if used is None or self.parts:
             used = [(0, block.size // 4)]
         written = max(block.written, sum(end - first for first, end in used) * 4)
-        if written > _LARGEST or _kept[0] + written > KEPT:
+        if written > _LARGEST:
+            if _GIVE_BACK is None:
+                return
+            block.memory.madvise(_GIVE_BACK)
+            written = 0
+        elif _kept[0] + written > KEPT:
             return
-        if self._clean:
+        elif self._clean:
             array = np.frombuffer(block.memory, np.int32)
             for first, end in used:
                 array[first:end] = 0

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+import sys
 
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from structspec.automata.arena import zeros
 from structspec.automata.memory import Count, Memory, Slot
+from structspec.bench.soak import resident
 
 _SIZE = 1 << 17
 _TABLES = [
@@ -60,3 +67,34 @@ def test_what_outlives_its_memory_keeps_the_block_from_being_used_again() -> Non
     again.reserve_all(_TABLES)
     again.get(Slot.CONFIG_COST)[:10] = 1
     assert (kept == 7).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, _SIZE - 1), st.integers(1, _SIZE)), max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_a_block_is_zero_whatever_was_written_before(ranges: list[tuple[int, int]]) -> None:
+    array, lease = zeros(8 * _SIZE)
+    assert lease is not None and not array.any()
+    lease.used = [(8 * first, min(8 * (first + size), len(array))) for first, size in ranges]
+    for first, end in lease.used:
+        array[first:end] = -1
+    del array, lease
+    again, _ = zeros(8 * _SIZE)
+    assert not again.any()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux only")
+def test_a_cache_that_needs_little_does_not_hold_the_pages_of_one_that_needed_much() -> None:
+    size = 2 << 20  # elements, 8 MiB: four blocks fit what may wait
+    before = resident()
+    held = [zeros(size) for _ in range(4)]
+    for array, lease in held:
+        assert lease is not None
+        array[:] = 1
+        lease.used = [(0, size)]
+    assert resident() - before > 24
+    del array, lease
+    held.clear()
+    held = [zeros(size) for _ in range(4)]
+    for array, _ in held:
+        assert not array[:10].any()
+    assert resident() - before < 8
