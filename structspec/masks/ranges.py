@@ -97,8 +97,9 @@ def clear(bits):  # type: ignore[no-untyped-def]
 def mark(marks, low, high):  # type: ignore[no-untyped-def]
     """Set the bits from `low` up to `high`."""
     first, last = low >> 5, (high - 1) >> 5
-    head = np.uint32(0xFFFFFFFF) << np.uint32(low & 31)
-    tail = np.uint32(0xFFFFFFFF) >> np.uint32(31 - ((high - 1) & 31))
+    # numba shifts in 64 bits; what lies above a word would never be found in one
+    head = np.uint32(np.uint32(0xFFFFFFFF) << np.uint32(low & 31))
+    tail = np.uint32(np.uint32(0xFFFFFFFF) >> np.uint32(31 - ((high - 1) & 31)))
     if first == last:
         marks[first] |= head & tail
         return
@@ -112,8 +113,9 @@ def mark(marks, low, high):  # type: ignore[no-untyped-def]
 def all_marked(marks, low, high):  # type: ignore[no-untyped-def]
     """Whether all bits from `low` up to `high` are set."""
     first, last = low >> 5, (high - 1) >> 5
-    head = np.uint32(0xFFFFFFFF) << np.uint32(low & 31)
-    tail = np.uint32(0xFFFFFFFF) >> np.uint32(31 - ((high - 1) & 31))
+    # numba shifts in 64 bits; what lies above a word would never be found in one
+    head = np.uint32(np.uint32(0xFFFFFFFF) << np.uint32(low & 31))
+    tail = np.uint32(np.uint32(0xFFFFFFFF) >> np.uint32(31 - ((high - 1) & 31)))
     if first == last:
         return marks[first] & (head & tail) == head & tail
     if marks[first] & head != head or marks[last] & tail != tail:
