@@ -6,6 +6,7 @@ kept). An evicted constraint stays valid for whoever holds it.
 
 Cost: a hit is a look-up under a lock. Sizes grow as constraints learn, so they are added up anew at
 every miss and every `_RECOUNT` hits; the least recently used go first, never the one asked for.
+Each time that half of `max_bytes` has gone, the C allocator is asked to give it back.
 
 Example::
 
@@ -25,6 +26,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from structspec.automata.arena import give_back
 from structspec.grammar import compile as compile_grammar
 from structspec.masks.constraint import Constraint
 from structspec.vocab import Vocabulary
@@ -54,6 +56,7 @@ class ConstraintCache:
         self.hits = 0
         self.misses = 0
         self.evicted = 0
+        self._gone = 0  # bytes since the allocator was asked
 
     def get(self, source: Any, vocab: Vocabulary, **options: Any) -> Constraint:
         """The constraint of `structspec.compile(source, **options).bind(vocab)`.
@@ -92,6 +95,9 @@ class ConstraintCache:
                     self._kept[key] = pending.constraint
                     self._evict(key)
             pending.done.set()
+        if self._gone > self.max_bytes // 2:
+            self._gone = 0
+            give_back()
         return pending.constraint
 
     def clear(self) -> None:
@@ -119,6 +125,7 @@ class ConstraintCache:
                 del self._kept[key]
                 self.evicted += 1
                 total -= size
+                self._gone += size
 
 
 def _source_key(source: Any) -> Hashable:

@@ -23,6 +23,7 @@ Sibling: `memory`, which puts arrays behind headers.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import sys
 from collections import defaultdict
@@ -32,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KEPT", "Lease", "zeros"]
+__all__ = ["KEPT", "Lease", "give_back", "zeros"]
 
 #: Bytes of written memory that may wait for use.
 KEPT = 48 << 20
@@ -128,6 +129,25 @@ def zeros(elements: int, *, clean: bool = True) -> tuple[NDArray[np.int32], Leas
         block = made
     lease = Lease(block, elements, clean)
     return np.asarray(lease), lease
+
+
+def give_back() -> None:
+    """Have the C allocator return what it keeps of freed memory, where it can (glibc).
+
+    It keeps it for each thread apart, so where several compile, as much waits as is in use.
+    """
+    if _TRIM is not None:
+        _TRIM(0)
+
+
+def _trim() -> Any:
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return None
+
+
+_TRIM = _trim()
 
 
 def _reserve(size: int) -> _Block | None:

@@ -44,6 +44,19 @@ def test_the_least_recently_used_goes_first_and_stays_usable() -> None:
     assert kept[1].allowed(kept[1].start).size
 
 
+def test_memory_of_evicted_constraints_is_given_back_once_for_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    size = structspec.compile({"const": 0}).bind(VOCAB).n_bytes
+    cache = structspec.ConstraintCache(max_bytes=8 * size + size // 2)
+    monkeypatch.setattr(constraint_cache, "give_back", lambda: asked.append(cache.evicted))
+    for i in range(40):
+        cache.get({"const": i}, VOCAB)
+    assert cache.evicted >= 30
+    assert 0 < len(asked) <= cache.evicted // 4  # each time that half of the cache has gone
+
+
 def test_threads_that_want_the_same_key_wait_for_one_compile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
