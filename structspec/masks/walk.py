@@ -127,8 +127,8 @@ def walk_at(  # type: ignore[no-untyped-def]
     extra = u32(known, _EXTRA) if whole else row
     extras, side, kept = not whole, u32(known, _SIDE), frames
     worst, top, letter = wide(0), wide(0), wide(0)
-    # a place that covers, its frames, up to which height, the largest cost inside and its own
-    same, under, far, dearest, price = wide(-1), wide(-1), wide(0), wide(0), wide(0)
+    # a place that covers, its frames, up to which height, and the largest cost inside
+    same, under, far, dearest = wide(-1), wide(-1), wide(0), wide(0)
     # the last state where a rule may end, its frames, and what is known of them
     met, met_frames, met_stays = wide(-1), wide(-1), wide(0)
     met_cost, met_behind = wide(0), wide(0)
@@ -217,9 +217,7 @@ def walk_at(  # type: ignore[no-untyped-def]
             cost = at_i32(costs, following)
             ended = cost == 0 and accepts[following] == 1
             cost += floor
-            if following == same and frames == under:
-                cost = price
-            elif at_i32(depends, following):
+            if at_i32(depends, following):
                 cost = cost_of(header, known, following, frames, floor)
                 if cost < 0:
                     continue
@@ -315,7 +313,7 @@ def walk_at(  # type: ignore[no-untyped-def]
                     header, known, words, trie, cover, behind_it, beyond_it, node, limit
                 )
                 if covered >= 0:  # most subtrees are covered by the same place
-                    same, under, dearest, price = cover, behind_it, covered, cost
+                    same, under, dearest = cover, behind_it, covered
                     far = wide(i32(known, _DEPTH)[cover])
             if covered >= 0:
                 worst = max(worst, covered)

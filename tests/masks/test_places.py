@@ -200,3 +200,25 @@ def test_a_number_of_no_public_state_is_stale() -> None:
             with pytest.raises(structspec.StaleState):
                 constraint.advance(number, 34)
     assert refused
+
+
+def test_what_a_token_costs_is_not_what_another_way_to_its_place_costs() -> None:
+    """The text may end behind `x`, but not in the same place behind `y5`."""
+    calls = "".join(f'call{c}: "{c.upper()}" [call{c}] "."\n' for c in "abc")
+    grammar = structspec.compile(
+        f'start: "x" | word | calla | callb | callc\n{calls}'
+        'word: ("x" | "y" /[0-9]/) TEXT [word]\nTEXT: /[a-p]{6}q/\n',
+        syntax="lark",
+    )
+    tokens: list[bytes | None] = [bytes((b,)) for b in range(256)]
+    tokens += [
+        f"{head}{letter}".encode() for head in ("x", "y5") for letter in ("", *"abcdefg")
+    ] * 17
+    constraint = grammar.bind(Vocabulary([*tokens, None], [len(tokens)]))
+    apart = Automaton(constraint._network, constraint._costs)
+    after = [apart.advance(apart.start, token or b"") for token in tokens]
+    for left in range(1, 12):
+        row = constraint.mask(constraint.start, left)
+        bits = np.unpackbits(row.view(np.uint8), bitorder="little")
+        for t, a in enumerate(after):
+            assert bits[t] == (a != DEAD and apart.cost(a) < left), (tokens[t], left)
