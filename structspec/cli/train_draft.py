@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -48,8 +49,9 @@ def train_draft(
     ] = 1024,
     slots: Annotated[int, typer.Option(min=1, help="Answers sampled side by side.")] = 32,
     minutes: Annotated[
-        float, typer.Option(min=0.0, help="Collect for about so long, at most.")
-    ] = 1e9,
+        float | None,
+        typer.Option(min=0.0, help="Collect for about so long, at most; default: no limit."),
+    ] = None,
     held_out: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of functions kept for evaluation.")
     ] = 0.1,
@@ -68,7 +70,7 @@ def train_draft(
     vocabulary: Annotated[int, typer.Option(min=1, help="Ids that the head can draft.")] = 5120,
     depths: Annotated[int, typer.Option(min=1, help="Drafted tokens per place.")] = 4,
     every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 50,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Repeats the answers and the training.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads of torch; default: torch's choice.")
@@ -109,7 +111,7 @@ def train_draft(
     depth = len(target.model.base_model.layers)
     layers = tuple(taps or (max(1, round(depth * x)) for x in (0.05, 0.3, 0.6, 0.93)))
     kept, measured = (StateStore(out / name, layers) for name in ("states", "held_out"))
-    deadline = time.monotonic() + 60 * minutes
+    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     with Progress(console=console) as progress:
         for store, part, count, longest, widest in (
             (measured, kept_apart, 1, max(128, max_tokens), 1024),
