@@ -106,10 +106,13 @@ def generate(
     output_type: a pydantic model, dataclass, TypedDict, Enum, Literal, union, list, …, a JSON
         Schema (dict or text), or a compiled `Grammar`. With a list of prompts also a list of as
         many.
-    draft: "auto" (forced spans and prompt look-up), "forced", "lookup", None (plain decoding), a
-        smaller `Model`, or a draft source. The law of the output does not depend on it.
+    draft: "auto" (forced spans and prompt look-up), "forced", "lookup", "forks", "eagle" (the head
+        that comes with the default model), "early-exit:LAYERS", "model:NAME", "eagle:DIR",
+        "medusa:DIR", None or "none" (plain decoding), a smaller `Model`, or a source of
+        `structspec.drafting`. The law of the output does not depend on it.
     draft_count: independent drafts per round, for drafts that sample.
-    verifier: "block" or "token"; temperature 0 is verified greedily.
+    verifier: "block" or "token" ("layered" and others with several drafts); temperature 0 is
+        verified greedily.
     max_tokens: the text is complete within this many tokens, or refused before the first one.
         None: 1,024, or what the context window leaves.
     sampling: all sampling settings; temperature, top_k, top_p, min_p override single ones.
@@ -289,6 +292,11 @@ def _settings(
 ) -> Sampling:
     from structspec.forward.warp import Sampling
 
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise TypeError(
+            f"sampling is a {type(sampling).__name__}; pass structspec.Sampling(...), or single "
+            "settings such as temperature="
+        )
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     return replace(sampling or Sampling(), **changes)

@@ -71,7 +71,10 @@ def compiled(output_type: Any, options: Mapping[str, Any]) -> Grammar:
     """Compile once per (type, options); the most recent ones are kept."""
     unknown = sorted(set(options) - COMPILE_OPTIONS)
     if unknown:
-        raise TypeError(f"unknown argument(s): {', '.join(unknown)}")
+        raise TypeError(
+            f"there is no argument {', '.join(map(repr, unknown))}; besides its own, this function "
+            f"takes the options of structspec.compile: {', '.join(sorted(COMPILE_OPTIONS))}"
+        )
     if isinstance(output_type, Grammar):
         if options:
             raise SchemaError(
