@@ -151,6 +151,11 @@ def generate(
     target = _model(model)
     many = _is_batch(prompt)
     several = many or n is not None
+    if on_token is not None and not callable(on_token):
+        raise TypeError(f"on_token is a {type(on_token).__name__}; pass a function of (id, bytes)")
+    if template_arguments is not None and not isinstance(template_arguments, Mapping):
+        kind = type(template_arguments).__name__
+        raise TypeError(f"template_arguments is a {kind}; pass a mapping of names to values")
     if several and on_token is not None:
         raise TypeError("on_token follows a single request; several have no common order")
     prompts: Sequence[Any] = prompt if many else [prompt]
@@ -357,7 +362,7 @@ def _job(
     grammar = compiled(output_type, options)
     encoded = encode_prompt(
         target,
-        _as_messages(target, prompt, chat),
+        _as_messages(target, prompt, chat, continue_final_message),
         tools=tools,
         continue_final_message=continue_final_message,
         **(template_arguments or {}),
@@ -428,9 +433,13 @@ def _distinct(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, An
     return value
 
 
-def _as_messages(model: Model, prompt: Any, chat: bool | None) -> Any:
+def _as_messages(model: Model, prompt: Any, chat: bool | None, continuing: bool = False) -> Any:
     if isinstance(prompt, str) and not prompt.strip():
         raise PromptError("the prompt is empty; say what to write")
+    if isinstance(prompt, str) and continuing:
+        raise PromptError(
+            "continue_final_message needs chat messages; with chat=False a text is always continued"
+        )
     if isinstance(prompt, str):
         try:
             prompt.encode()

@@ -95,9 +95,11 @@ def train_draft(
         import torch
 
         torch.set_num_threads(threads)
+    read = list(_read_tasks(tasks))  # before the model, so that a wrong file is told at once
+    if not read:
+        raise PromptError(f"the file '{tasks}' holds no task")
     console = Console()
     target = load(model, device=device)
-    read = list(_read_tasks(tasks))
     if evaluation is None:
         train, kept_apart = split(read, held_out)
         kept_apart = kept_apart[: max(1, round(answers * held_out))]
@@ -239,4 +241,8 @@ def _read_tasks(path: Path) -> Iterator[Any]:
                 names = tuple(document["name"] for document in documents)
                 yield Task(str(row.get("id", number)), messages, schema, names, documents)
     except OSError as error:
-        raise PromptError(f"cannot read the tasks '{path}': {error.strerror}") from error
+        raise PromptError(f"cannot read the tasks '{path}': {error.strerror or error}") from error
+    except (UnicodeDecodeError, lzma.LZMAError) as error:
+        raise PromptError(
+            f"the tasks '{path}' are not lines of JSON in UTF-8 (in .xz if so named): {error}"
+        ) from error

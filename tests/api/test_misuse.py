@@ -288,6 +288,17 @@ def test_wrong_options_and_annotations_of_a_decorated_function_are_told() -> Non
 # -- models ------------------------------------------------------------------------------------
 
 
+def test_settings_of_sampling_are_no_dict() -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=r"structspec\.Sampling"):
+        structspec.stream("default", "x", int, sampling={"temperature": 1})  # type: ignore[arg-type]
+
+
+def test_rooms_need_no_import_of_their_own() -> None:
+    assert structspec.grammars.load("iso_date").accepts("2024-02-29")
+    assert structspec.settings.threads() >= 1
+
+
 @pytest.mark.parametrize("name", [None, 5, ""])
 def test_what_names_no_model_is_told(name: Any) -> None:
     pytest.importorskip("torch")

@@ -159,3 +159,20 @@ def test_wrong_arguments_are_told_under_the_name_of_the_command(capsys):
     for arguments in (["nonsense"], ["--bogus"], ["generate"], ["profile", "x", "--slowest", "0"]):
         code, _, err = run(capsys, *arguments)
         assert code == 2 and "structspec" in err and "Traceback" not in err, arguments
+
+
+def test_tasks_that_cannot_be_read_are_told_before_a_model_is_loaded(tmp_path, capsys):
+    wrong = {
+        "empty.jsonl": (b"", "holds no task"),
+        "schema.jsonl": (b'{"id": 1}\n', "line 1: a task needs messages"),
+        "text.jsonl": (b"\xff\xfe", "not lines of JSON in UTF-8"),
+        "packed.xz": (b"no archive", "not lines of JSON in UTF-8"),
+    }
+    for name, (content, said) in wrong.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        arguments = ("train-draft", "-t", path, "-o", tmp_path / "out", "-m", "/no/such/model")
+        code, _, err = run(capsys, *arguments)
+        assert code == 2 and said in err and str(path) in err, (name, err)
+    code, _, err = run(capsys, "train-draft", "-t", tmp_path, "-o", tmp_path / "out")
+    assert code == 2 and "cannot read the tasks" in err
