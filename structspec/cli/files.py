@@ -51,13 +51,13 @@ def _check_json(path: Path, text: str) -> None:
         raise SchemaError(f"the schema file '{path}' is empty")
     try:
         value = json.loads(text)
-    except RecursionError:
-        return  # the front end reads and judges it
     except json.JSONDecodeError as error:
         raise SchemaError(
             f"the schema file '{path}' is not JSON: line {error.lineno}, column {error.colno}: "
             f"{error.msg} ({endings})"
         ) from error
+    except (RecursionError, ValueError):  # deep, or a number of thousands of digits
+        return  # the front end reads and judges it
     if not isinstance(value, dict | bool):
         raise SchemaError(
             f"the schema file '{path}' is JSON, but no schema: that is an object, true or false"

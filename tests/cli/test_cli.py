@@ -137,6 +137,11 @@ def test_a_schema_file_that_is_no_schema_is_named(tmp_path, capsys):
             assert len(err.splitlines()) == 1
 
 
+def test_numbers_of_any_length_may_stand_in_a_schema_file(tmp_path, capsys):
+    path = schema_file(tmp_path, '{"const": ' + "1" * 5000 + "}")
+    assert run(capsys, "explain", path)[0] == 0
+
+
 def test_grammars_are_known_by_their_ending_everywhere(tmp_path, capsys):
     grammar = tmp_path / "ab.gbnf"
     grammar.write_text('root ::= "a" tail')
