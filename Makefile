@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 .PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head bench-compile bench-startup bench-batches soak catalogue warmup
 
 help:  ## list the verbs
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 $(VENV)/.installed: pyproject.toml Makefile
 	$(PYTHON) -c 'import sys; sys.exit("structspec needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; use make PYTHON=...") if sys.version_info < (3, 11) else None'

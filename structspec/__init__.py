@@ -123,7 +123,15 @@ _HOMES = {
 }
 
 
+# Rooms that `structspec.NAME` reaches without an import of their own.
+_ROOMS = frozenset(
+    {"decoding", "drafting", "grammars", "models", "sampling", "settings", "tools", "verification"}
+)
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"structspec.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'structspec' has no attribute {name!r}")

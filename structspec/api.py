@@ -106,10 +106,13 @@ def generate(
     output_type: a pydantic model, dataclass, TypedDict, Enum, Literal, union, list, …, a JSON
         Schema (dict or text), or a compiled `Grammar`. With a list of prompts also a list of as
         many.
-    draft: "auto" (forced spans and prompt look-up), "forced", "lookup", None (plain decoding), a
-        smaller `Model`, or a draft source. The law of the output does not depend on it.
+    draft: "auto" (forced spans and prompt look-up), "forced", "lookup", "forks", "eagle" (the head
+        that comes with the default model), "early-exit:LAYERS", "model:NAME", "eagle:DIR",
+        "medusa:DIR", None or "none" (plain decoding), a smaller `Model`, or a source of
+        `structspec.drafting`. The law of the output does not depend on it.
     draft_count: independent drafts per round, for drafts that sample.
-    verifier: "block" or "token"; temperature 0 is verified greedily.
+    verifier: "block" or "token" ("layered" and others with several drafts); temperature 0 is
+        verified greedily.
     max_tokens: the text is complete within this many tokens, or refused before the first one.
         None: 1,024, or what the context window leaves.
     sampling: all sampling settings; temperature, top_k, top_p, min_p override single ones.
@@ -148,6 +151,11 @@ def generate(
     target = _model(model)
     many = _is_batch(prompt)
     several = many or n is not None
+    if on_token is not None and not callable(on_token):
+        raise TypeError(f"on_token is a {type(on_token).__name__}; pass a function of (id, bytes)")
+    if template_arguments is not None and not isinstance(template_arguments, Mapping):
+        kind = type(template_arguments).__name__
+        raise TypeError(f"template_arguments is a {kind}; pass a mapping of names to values")
     if several and on_token is not None:
         raise TypeError("on_token follows a single request; several have no common order")
     prompts: Sequence[Any] = prompt if many else [prompt]
@@ -289,6 +297,11 @@ def _settings(
 ) -> Sampling:
     from structspec.forward.warp import Sampling
 
+    if sampling is not None and not isinstance(sampling, Sampling):
+        raise TypeError(
+            f"sampling is a {type(sampling).__name__}; pass structspec.Sampling(...), or single "
+            "settings such as temperature="
+        )
     given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
     changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     return replace(sampling or Sampling(), **changes)
@@ -349,7 +362,7 @@ def _job(
     grammar = compiled(output_type, options)
     encoded = encode_prompt(
         target,
-        _as_messages(target, prompt, chat),
+        _as_messages(target, prompt, chat, continue_final_message),
         tools=tools,
         continue_final_message=continue_final_message,
         **(template_arguments or {}),
@@ -420,9 +433,13 @@ def _distinct(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, An
     return value
 
 
-def _as_messages(model: Model, prompt: Any, chat: bool | None) -> Any:
+def _as_messages(model: Model, prompt: Any, chat: bool | None, continuing: bool = False) -> Any:
     if isinstance(prompt, str) and not prompt.strip():
         raise PromptError("the prompt is empty; say what to write")
+    if isinstance(prompt, str) and continuing:
+        raise PromptError(
+            "continue_final_message needs chat messages; with chat=False a text is always continued"
+        )
     if isinstance(prompt, str):
         try:
             prompt.encode()

@@ -46,9 +46,20 @@ class _Pending:
 
 
 class ConstraintCache:
-    """See the module. `max_bytes` bounds the memory of all constraints together."""
+    """Constraints of schemas, types and grammars, compiled once; safe to share between threads.
+
+    max_bytes: bound on the memory of all kept constraints together; the least recently used go
+        first. A single one above it is kept until another is asked for. Raises TypeError or
+        ValueError for what is no number of bytes.
+
+    `hits`, `misses` and `evicted` count; `len()` says how many are kept.
+    """
 
     def __init__(self, max_bytes: int = 1 << 29) -> None:
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int):
+            raise TypeError(f"max_bytes is {max_bytes!r}; give a number of bytes")
+        if max_bytes < 0:
+            raise ValueError(f"max_bytes is {max_bytes}; give a number of bytes, 0 or more")
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[Hashable, Constraint] = OrderedDict()

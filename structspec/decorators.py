@@ -25,6 +25,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MethodType
 from typing import Any, Generic, TypeVar
 
@@ -37,6 +38,8 @@ from structspec.kept_grammars import COMPILE_OPTIONS, compiled
 __all__ = ["StructuredFunction", "StructuredSpec", "structured"]
 
 T = TypeVar("T")
+#: Arguments of `generate` that a decorated function has of its own.
+_OWN = frozenset({"model", "prompt", "output_type", "options"})
 
 
 @dataclass(frozen=True)
@@ -99,21 +102,39 @@ def structured(model: Any = "default", **options: Any) -> Callable[[Callable[...
     `model` and `options` are those of `generate`. An `async def` is answered in a worker thread.
 
     The decorated function has `spec` (what was read: template, type, grammar) and `result(...)`.
-    Raises `SchemaError` at definition if the docstring or the return annotation is missing.
+    Raises, at definition, `SchemaError` if the docstring or the return annotation is missing,
+    `PromptError` if the docstring is no template or uses a name that is no parameter, and
+    TypeError for unknown options.
     """
     if callable(model) and inspect.isfunction(model):
         raise SchemaError(
             f"write @structspec.structured() with parentheses above {model.__name__}()"
         )
 
+    known = [*inspect.signature(api.generate).parameters, *COMPILE_OPTIONS]
+    for option in options:
+        if option not in known or option in _OWN:
+            near = get_close_matches(option, known, 1)
+            meant = f"; did you mean {near[0]}?" if near and near[0] not in _OWN else ""
+            raise TypeError(f"structured() has no option {option!r}{meant}")
+
     def decorate(function: Callable[..., T]) -> Any:
-        name = function.__name__
+        name = getattr(function, "__name__", None)
+        if not callable(function) or name is None:
+            raise SchemaError(f"structured() decorates a function, not {function!r:.60}")
         template = inspect.getdoc(function)
         if not template:
             raise SchemaError(f"{name}() has no docstring; the docstring is the prompt template")
-        hints = typing.get_type_hints(function, include_extras=True)
+        try:
+            hints = typing.get_type_hints(function, include_extras=True)
+        except (NameError, TypeError) as error:
+            raise SchemaError(
+                f"the annotations of {name}() cannot be read: {error}; annotations that are text "
+                "must name types of the module"
+            ) from None
         if "return" not in hints:
             raise SchemaError(f"{name}() has no return annotation; it is the type of the answer")
+        _check_template(name, template, inspect.signature(function).parameters)
         spec = StructuredSpec(name, template, hints["return"], dict(options))
         wrapper: StructuredFunction[T] = StructuredFunction(function, model, spec)
         if not inspect.iscoroutinefunction(function):
@@ -131,3 +152,23 @@ def structured(model: Any = "default", **options: Any) -> Callable[[Callable[...
         return answer
 
     return decorate
+
+
+def _check_template(name: str, template: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse, before the first call, a docstring that no call could fill in."""
+    from jinja2 import TemplateSyntaxError, meta
+    from jinja2.sandbox import SandboxedEnvironment
+
+    environment = SandboxedEnvironment()
+    try:
+        used = meta.find_undeclared_variables(environment.parse(template))
+    except TemplateSyntaxError as error:
+        raise PromptError(
+            f"the docstring of {name}() is no template: line {error.lineno}: {error.message}"
+        ) from error
+    unknown = sorted(used - set(parameters) - set(environment.globals))
+    if unknown:
+        raise PromptError(
+            f"the docstring of {name}() uses {', '.join(unknown)}, which is no parameter of it; "
+            f"its parameters are: {', '.join(parameters) or 'none'}"
+        )

@@ -8,16 +8,16 @@
     ├── BudgetExceeded         compiling or running would pass a limit of `Limits`
     ├── Unsatisfiable          nothing satisfies it, or this vocabulary cannot write it
     ├── TokenRejected          a token that the state does not allow (also ValueError)
-    ├── StaleState             a state number from before `compact`
+    ├── StaleState             a state number that the cache does not know
     ├── TokenBudgetError       `max_tokens` is below the certified shortest completion
-    ├── ValueRejected          the finished value fails a check that the grammar cannot express
+    ├── ValueRejected          the finished value fails a check beyond the grammar (also ValueError)
     ├── BatchError             some requests of a batch failed; it holds the others' results
-    ├── PromptError            the prompt or its messages cannot be used with this model
-    ├── VocabularyError        a tokenizer whose bytes cannot be read, or ids out of range
+    ├── PromptError            the prompt cannot be used with this model (also ValueError)
+    ├── VocabularyError        bytes of tokens not readable, ids out of range (also ValueError)
     ├── ModelError             a model that cannot be loaded or that returned nonsense
-    ├── DraftError             a draft that cannot be used with this target
+    ├── DraftError             a draft that cannot be used with this target (also ValueError)
     ├── KernelError            tensors that a numeric kernel cannot take (also ValueError)
-    ├── ToolError              a tool that cannot be offered, or a choice of tools that is none
+    ├── ToolError              a tool that cannot be offered or run (also ValueError)
     ├── ToolCallError          a text that is no reply in the call format (also ValueError)
     ├── SerializationError     saved bytes that this release cannot read (also ValueError)
     └── MissingExtra           an optional package is not installed (also ImportError)
@@ -211,13 +211,16 @@ class TokenRejected(StructspecError, ValueError):
 
 
 class StaleState(StructspecError):
-    """A state number from before `Cache.compact`; only the numbers it returned are valid."""
+    """A state number that its cache does not know.
+
+    It is from before `Cache.compact`, whose mapping holds the valid ones, or of another cache.
+    """
 
     def __init__(self, state: int) -> None:
         self.state = state
         super().__init__(
-            f"state {state} is from before the cache was compacted; "
-            "use the mapping that compact() returned"
+            f"state {state} is not known to this cache: it is from before compact(), whose mapping "
+            "holds the valid numbers, or of another constraint or cache"
         )
 
 
@@ -291,7 +294,10 @@ class KernelError(StructspecError, ValueError):
 
 
 class ToolError(StructspecError, ValueError):
-    """A tool whose name, signature or schema cannot be offered to a model; `name` is its name."""
+    """A tool that cannot be offered to a model or run here, or a choice of tools that is none.
+
+    `name` is the tool's name, where there is one.
+    """
 
     def __init__(self, message: str, *, name: str | None = None) -> None:
         self.name = name

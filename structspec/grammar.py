@@ -177,6 +177,11 @@ class Grammar:
 
         Raises `Unsatisfiable` if the language is empty or this vocabulary cannot write it.
         """
+        if not isinstance(vocab, Vocabulary):
+            raise TypeError(
+                f"bind() takes a structspec.Vocabulary, not {type(vocab).__name__}; make one with "
+                "Vocabulary.from_tokenizer(tokenizer), or take model.vocab of a loaded model"
+            )
         key = (vocab.fingerprint, assume_all_bytes)
         with self._lock:
             constraint = self._bound.get(key)
@@ -210,7 +215,7 @@ class Grammar:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Grammar:
-        """The grammar that `to_bytes` wrote; raises `SerializationError` for anything else."""
+        """The grammar that `to_bytes` wrote; raises `SerializationError` for other bytes."""
         network, report, extra = unpack(data)
         spec = None if extra["schema"] is None else describe(extra["schema"])
         limits = Limits(**extra["limits"])
@@ -276,6 +281,10 @@ def compile(  # the surface's name: structspec.compile
             raise SchemaError(f"{name}={value!r} is not one of {', '.join(_CHOICES[name])}")
     if syntax not in _SYNTAXES:
         raise SchemaError(f"syntax={syntax!r} is not one of {', '.join(_SYNTAXES)}")
+    if start is not None and not isinstance(start, str):
+        raise SchemaError(f"start={start!r} is not the name of a rule (a str)")
+    if not isinstance(assert_formats, bool):
+        raise SchemaError(f"assert_formats={assert_formats!r} is not True or False")
     if start is not None and syntax not in _STARTS:
         raise SchemaError(f"start={start!r}: only grammars have a start rule, not {syntax}")
     if dialect is not None and syntax != "regex":

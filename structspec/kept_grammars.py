@@ -24,18 +24,28 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from structspec.errors import SchemaError
 from structspec.grammar import Grammar
 from structspec.grammar import compile as compile_grammar
 
-__all__ = ["COMPILE_OPTIONS", "KeptGrammars", "compiled"]
+__all__ = ["COMPILE_OPTIONS", "KeptGrammars", "check_options", "compiled"]
 
 #: How texts are spelled, where the caller does not say.
 _SPELLING = {"spelling": "canonical", "whitespace": "conventional"}
 COMPILE_OPTIONS = frozenset(inspect.signature(compile_grammar).parameters) - {"source"}
 _KEPT_GRAMMARS = 256
+#: What other libraries call arguments of `generate`.
+_ELSEWHERE = {
+    "max_new_tokens": "max_tokens",
+    "max_length": "max_tokens",
+    "num_return_sequences": "n",
+    "do_sample": "temperature (0 is greedy)",
+    "response_format": "output_type",
+    "schema": "output_type",
+}
 
 
 class KeptGrammars:
@@ -69,9 +79,7 @@ _kept = KeptGrammars(_KEPT_GRAMMARS)
 
 def compiled(output_type: Any, options: Mapping[str, Any]) -> Grammar:
     """Compile once per (type, options); the most recent ones are kept."""
-    unknown = sorted(set(options) - COMPILE_OPTIONS)
-    if unknown:
-        raise TypeError(f"unknown argument(s): {', '.join(unknown)}")
+    check_options(options)
     if isinstance(output_type, Grammar):
         if options:
             raise SchemaError(
@@ -85,6 +93,19 @@ def compiled(output_type: Any, options: Mapping[str, Any]) -> Grammar:
     except TypeError:
         return compile_grammar(output_type, **options)
     return _kept.get(key, lambda: compile_grammar(output_type, **options))
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what is no option of `compile`: TypeError that says what may be meant."""
+    for name in sorted(set(options) - COMPILE_OPTIONS):
+        near = get_close_matches(name, COMPILE_OPTIONS, 1)
+        meant = _ELSEWHERE.get(name) or (near[0] if near else None)
+        raise TypeError(
+            f"there is no argument {name!r}"
+            + (f"; did you mean {meant}?" if meant else "")
+            + "; besides its own, this function takes the options of structspec.compile: "
+            + ", ".join(sorted(COMPILE_OPTIONS))
+        )
 
 
 def _key(value: Any) -> Any:

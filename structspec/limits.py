@@ -23,11 +23,22 @@ class Limits:
         same schemas pass on a busy machine.
     states: states of the compiled network.
     memory: bytes of one run-time cache (configurations, transitions and mask rows).
+
+    Raises TypeError or ValueError for what is no number above 0.
     """
 
     time: float = 10.0
     states: int = 400_000
     memory: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        for name in ("time", "states", "memory"):
+            value = getattr(self, name)
+            kinds = int | float if name == "time" else int
+            if isinstance(value, bool) or not isinstance(value, kinds):
+                raise TypeError(f"Limits({name}=...) takes a number, not {value!r}")
+            if not value > 0:
+                raise ValueError(f"Limits({name}={value!r}) is out of range; it must be above 0")
 
 
 class Countdown:

@@ -286,13 +286,18 @@ def _load_named(
     transformers: Any, name: str | os.PathLike[str], dtype: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, Any]:
     """A directory, a `.gguf` file, or (only if it can be one) a hub name."""
+    if not isinstance(name, str | os.PathLike) or not os.fspath(name):
+        raise ModelError(
+            f"{name!r:.60} is no model; pass a directory, a .gguf file, a hub name such as "
+            "'owner/name', or 'default'; wrap a loaded one with Model.wrap(model, tokenizer)"
+        )
     text = os.fspath(name)
     path = Path(text).expanduser()
     options = dict(kwargs)
     if path.is_file() and path.suffix == ".gguf":
         _require("gguf")
         source, options["gguf_file"] = str(path.parent), path.name
-    elif path.is_dir():
+    elif path.is_dir() and text:
         source = str(path)
     elif isinstance(name, os.PathLike) or text.startswith((".", "/", "~")) or text.count("/") > 1:
         raise ModelError(
@@ -309,11 +314,16 @@ def _load_named(
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **for_tokenizer)
         model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
     except Exception as error:  # the libraries below raise anything from OSError to KeyError
-        kind = "directory" if path.exists() else "hub name"
+        kind = "directory" if path.is_dir() else "file" if path.is_file() else "hub name"
+        reason, meant = _first_line(error), ""
+        if path.is_dir() and not (path / "config.json").is_file():
+            reason = "it has no config.json"
+            weights = sorted(file.name for file in path.glob("*.gguf"))
+            meant = f" (or a file of it: {', '.join(weights)})" if weights else ""
         raise ModelError(
-            f"cannot load the {kind} '{text}' as a causal language model: {_first_line(error)}; "
-            "pass a directory that transformers can read, a hub name that is reachable, "
-            "or 'default'"
+            f"cannot load the {kind} '{text}' as a causal language model: {reason}; pass a "
+            f"directory that transformers can read{meant}, a hub name that is reachable, or "
+            "'default'"
         ) from error
     return model, tokenizer
 

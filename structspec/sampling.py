@@ -45,15 +45,23 @@ def sample(
 ) -> list[bytes]:
     """`count` random texts of the language, each at most `max_bytes` long.
 
-    seed: repeats the texts. Raises `Unsatisfiable` if the language has no text without special
-    tokens, or none of at most `max_bytes`.
+    grammar: what `structspec.compile` returned. seed: repeats the texts.
+
+    Raises `Unsatisfiable` if the language has no text without special tokens, or none of at most
+    `max_bytes`.
     """
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        raise ValueError(f"count={count!r} is not a number of texts (an int, 0 or more)")
     walks = samples(grammar, seed=seed, max_bytes=max_bytes)
     return [next(walks) for _ in range(count)]
 
 
 def samples(grammar: Grammar, *, seed: int | None = None, max_bytes: int = 200) -> Iterator[bytes]:
     """Random texts without end; see `sample`."""
+    if not isinstance(grammar, Grammar):
+        raise TypeError(
+            f"a grammar is needed, not {type(grammar).__name__}; make one with structspec.compile"
+        )
     rng = random.Random(seed)
     automaton = _without_specials(grammar)
     if automaton.start == DEAD:

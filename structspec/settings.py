@@ -63,6 +63,8 @@ def compile_processes() -> int:
 
 
 def _at_least_one(what: str, count: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"{what} is {count!r}; give a number of 1 or more")
     if count < 1:
         raise ValueError(f"{what} is {count}; give a number of 1 or more")
     return int(count)

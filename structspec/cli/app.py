@@ -17,7 +17,8 @@ app = typer.Typer(
     name="structspec",
     no_args_is_help=True,
     add_completion=False,
-    help="Language-model output that fits a JSON Schema, drafted under it and verified in blocks.",
+    help="Language-model output that fits a JSON Schema or a grammar, drafted under it and "
+    "verified in blocks.",
 )
 app.command()(generate)
 app.command()(explain)

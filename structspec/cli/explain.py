@@ -33,10 +33,11 @@ def explain(
     spelling: Annotated[str, typer.Option(help="any or canonical.")] = "any",
     assert_formats: Annotated[
         bool,
-        typer.Option("--assert-formats/--no-assert-formats", help="What 'format' means."),
+        typer.Option("--assert-formats/--no-assert-formats", help="Whether 'format' is asserted."),
     ] = True,
-    draft: Annotated[
-        str | None, typer.Option(help="URI of the draft for a schema without $schema.")
+    default_dialect: Annotated[
+        str | None,
+        typer.Option(help="URI of the draft for a schema without $schema; default: 2020-12."),
     ] = None,
     start: Annotated[str | None, typer.Option(help="Start rule of a grammar.")] = None,
     dialect: Annotated[str | None, typer.Option(help="Of a .regex file: ecma or python.")] = None,
@@ -52,7 +53,7 @@ def explain(
         "whitespace": whitespace,
         "spelling": spelling,
         "assert_formats": assert_formats,
-        "default_dialect": draft,
+        "default_dialect": default_dialect,
     }
     started = time.perf_counter()
     refusal: UnsupportedFeature | BudgetExceeded | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,17 +34,42 @@ def syntax_options(
 
 
 def read_source(path: Path, syntax: str) -> str:
-    """The text of a schema or grammar; the line end behind a lone regular expression is none."""
+    """The text of a schema or grammar; the line end behind a lone regular expression is none.
+
+    Raises `SchemaError` that names the file if it cannot be read, or is to be JSON and is not.
+    """
     text = read_text(path, "schema")
+    if syntax == "json_schema":
+        _check_json(path, text)
     return text.rstrip("\r\n") if syntax == "regex" else text
 
 
-def read_text(path: Path, what: str) -> str:
-    """The text of a "schema" or "prompt" file, '-' for standard input.
+def _check_json(path: Path, text: str) -> None:
+    """Whether a schema file holds JSON, since a file by another name may hold a grammar."""
+    endings = "a grammar is known by the ending of its file: " + ", ".join(_SYNTAXES)
+    if not text.strip():
+        raise SchemaError(f"the schema file '{path}' is empty")
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SchemaError(
+            f"the schema file '{path}' is not JSON: line {error.lineno}, column {error.colno}: "
+            f"{error.msg} ({endings})"
+        ) from error
+    except (RecursionError, ValueError):  # deep, or a number of thousands of digits
+        return  # the front end reads and judges it
+    if not isinstance(value, dict | bool):
+        raise SchemaError(
+            f"the schema file '{path}' is JSON, but no schema: that is an object, true or false"
+        )
 
-    Raises `SchemaError` or `PromptError`, by `what`, that names the file and the fault.
+
+def read_text(path: Path, what: str) -> str:
+    """The text of a "schema", "text" or "prompt" file, '-' for standard input.
+
+    Raises `SchemaError`, or `PromptError` for prompts, that names the file and the fault.
     """
-    kind = SchemaError if what == "schema" else PromptError
+    kind = PromptError if what == "prompt" else SchemaError
     try:
         return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
     except OSError as error:

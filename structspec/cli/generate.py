@@ -1,4 +1,4 @@
-"""`structspec generate`: one value of a schema, written by a model."""
+"""`structspec generate`: one value of a schema, or text of a grammar, written by a model."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from typing import Annotated, Any
 
 import typer
 
-from structspec.cli.files import read_text
+from structspec.cli.files import read_source, read_text, syntax_options
 from structspec.errors import PromptError
 
 
 def generate(
     schema: Annotated[
-        Path, typer.Option("--schema", "-s", help="File with the JSON Schema; '-' reads it.")
+        Path,
+        typer.Option(
+            "--schema",
+            "-s",
+            help="File with a JSON Schema, or a grammar by its ending: .lark, .gbnf, .regex; "
+            "'-' reads a schema.",
+        ),
     ],
     prompt: Annotated[
         str | None, typer.Option("--prompt", "-p", help="What to ask the model.")
     ] = None,
     prompt_file: Annotated[
-        Path | None, typer.Option("--prompt-file", help="Read the prompt from a file instead.")
+        Path | None,
+        typer.Option("--prompt-file", help="Read the prompt from a file instead; '-' reads it."),
     ] = None,
     model: Annotated[
         str,
@@ -34,7 +41,7 @@ def generate(
     ] = False,
     max_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="The text is complete within this many tokens; default 1024."),
+        typer.Option(min=1, help="The text is complete within this many tokens; default: 1024."),
     ] = None,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="0 picks the likeliest token each time.")
@@ -55,7 +62,11 @@ def generate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Repeats a sampled answer.")] = 0,
     draft: Annotated[
-        str, typer.Option(help="auto, forced, lookup, early-exit:24, model:NAME, eagle:DIR, none.")
+        str,
+        typer.Option(
+            help="auto, forced, lookup, forks, eagle, early-exit:LAYERS, model:NAME, eagle:DIR, "
+            "medusa:DIR or none."
+        ),
     ] = "auto",
     verifier: Annotated[str, typer.Option(help="block or token.")] = "block",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
@@ -67,11 +78,16 @@ def generate(
     whitespace: Annotated[
         str, typer.Option(help="conventional, compact or flexible.")
     ] = "conventional",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress line.")] = False,
+    start: Annotated[str | None, typer.Option(help="Start rule of a grammar.")] = None,
+    dialect: Annotated[str | None, typer.Option(help="Of a .regex file: ecma or python.")] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress and no line of statistics.")
+    ] = False,
 ) -> None:
-    """Let a model write one JSON value that fits a schema."""
+    """Let a model write one JSON value that fits a schema, or one text of a grammar."""
     text = _prompt(prompt, prompt_file)
-    source = read_text(schema, "schema")
+    options = syntax_options(schema, start, dialect)
+    source = read_source(schema, options["syntax"])
     from structspec import grammar as grammars
 
     compiled = grammars.compile(
@@ -79,6 +95,7 @@ def generate(
         spelling="canonical",
         whitespace=whitespace,  # type: ignore[arg-type]
         key_order=key_order,  # type: ignore[arg-type]
+        **options,
     )
     with _Progress(enabled=not quiet and sys.stderr.isatty()) as progress:
         from structspec import api, models
@@ -121,7 +138,9 @@ def generate(
         }
         typer.echo(json.dumps(report, ensure_ascii=False))
     else:
-        typer.echo(json.dumps(result.value, ensure_ascii=False, indent=2))
+        is_json = compiled.spec is not None
+        shown = json.dumps(result.value, ensure_ascii=False, indent=2) if is_json else result.text
+        typer.echo(shown)
         if not quiet:
             stats = result.stats
             typer.echo(

@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
             raise MissingExtra(error.name or "typer", "cli") from error
         from structspec.cli.app import app
 
-        app(args=arguments, standalone_mode=False)
+        app(args=arguments, prog_name="structspec", standalone_mode=False)
     except StructspecError as error:
         print(f"structspec: error: {error}", file=sys.stderr)
         raise SystemExit(BAD_INPUT) from None

@@ -7,32 +7,42 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from structspec.cli.files import read_text
+from structspec.cli.files import read_source, read_text, syntax_options
 from structspec.errors import SchemaError, TokenRejected
 
 _WARM_CALLS = 20
 
 
 def profile(
-    schema: Annotated[Path, typer.Argument(help="File with the JSON Schema; '-' reads it.")],
-    text: Annotated[Path, typer.Option(help="File with the JSON text to follow.")],
+    schema: Annotated[
+        Path,
+        typer.Argument(
+            help="File with a JSON Schema, or a grammar by its ending: .lark, .gbnf, .regex; "
+            "'-' reads a schema."
+        ),
+    ],
+    text: Annotated[Path, typer.Option(help="File with the text to follow.")],
     tokenizer: Annotated[
         str | None,
         typer.Option(help="Tokenizer file or folder; without it, every byte is a token."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
-    slowest: Annotated[int, typer.Option(help="Show only so many states, slowest first.")] = 0,
+    slowest: Annotated[
+        int | None, typer.Option(min=1, help="Show only so many states, slowest first.")
+    ] = None,
 ) -> None:
     """Time every mask along a text: cold, warm, how many tokens, and how it was made."""
-    source = read_text(schema, "schema")
-    data = read_text(text, "schema").rstrip("\n").encode()
-    phases, rows, error = measure(source, data, tokenizer)
-    if slowest:
+    options = syntax_options(schema)
+    source = read_source(schema, options["syntax"])
+    data = read_text(text, "text").rstrip("\n").encode()
+    phases, rows, error = measure(source, data, tokenizer, options)
+    if slowest is not None:
         rows = sorted(rows, key=lambda row: -row["cold_us"])[:slowest]
     if as_json:
         typer.echo(json.dumps({"milliseconds": phases, "states": rows}, ensure_ascii=False))
@@ -44,9 +54,12 @@ def profile(
 
 
 def measure(
-    source: str, data: bytes, tokenizer: str | None
+    source: str, data: bytes, tokenizer: str | None, options: Mapping[str, Any]
 ) -> tuple[dict[str, float], list[dict[str, Any]], str | None]:
-    """Milliseconds of each phase, a row per state, and why the text does not fit (or None)."""
+    """Milliseconds of each phase, a row per state, and why the text does not fit (or None).
+
+    options: those of `structspec.compile`.
+    """
     from structspec.grammar import compile as compile_grammar
     from structspec.vocab import Vocabulary
     from structspec.warmup import warm_up
@@ -61,7 +74,7 @@ def measure(
     _ = vocab.plain, vocab.fingerprint
     phases: dict[str, float] = {}
     began = time.perf_counter()
-    grammar = compile_grammar(source)
+    grammar = compile_grammar(source, **options)
     phases["compile"] = 1000 * (time.perf_counter() - began)
     began = time.perf_counter()
     constraint = grammar.bind(vocab)

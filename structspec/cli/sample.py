@@ -19,11 +19,14 @@ def sample(
     source: Annotated[
         Path,
         typer.Argument(
-            help="File with a JSON Schema, or a grammar by its ending: .lark, .gbnf, .regex."
+            help="File with a JSON Schema, or a grammar by its ending: .lark, .gbnf, .regex; "
+            "'-' reads a schema."
         ),
     ],
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many texts.")] = 10,
-    seed: Annotated[int | None, typer.Option(help="Repeats the texts.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Repeats the texts; default: others each time.")
+    ] = None,
     max_bytes: Annotated[int, typer.Option(min=0, help="No text is longer than this.")] = 200,
     start: Annotated[str | None, typer.Option(help="Start rule of a grammar.")] = None,
     dialect: Annotated[str | None, typer.Option(help="Of a .regex file: ecma or python.")] = None,

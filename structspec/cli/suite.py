@@ -31,7 +31,7 @@ def run(
     ],
     form: Annotated[
         str | None,
-        typer.Option("--format", help="official, maskbench, cases or folder; guessed if missing."),
+        typer.Option("--format", help="official, maskbench, cases or folder; default: guessed."),
     ] = None,
     part: Annotated[
         str, typer.Option(help="Of the official suite: required, optional, format or all.")
@@ -39,7 +39,8 @@ def run(
     engine: Annotated[
         list[str] | None,
         typer.Option(
-            help="structspec, xgrammar, llguidance, outlines, lmfe, or module:factory; repeatable."
+            help="structspec, xgrammar, llguidance, outlines, lmfe, module:factory or "
+            "path.py:factory; repeatable; default: structspec."
         ),
     ] = None,
     tokenizer: Annotated[
@@ -57,20 +58,21 @@ def run(
         float, typer.Option(min=0.1, help="Seconds for one schema with all its tests.")
     ] = 20.0,
     key_order: Annotated[
-        str | None, typer.Option(help="any or declared; default as the format says (any).")
+        str | None, typer.Option(help="any or declared; default: declared for folders, else any.")
     ] = None,
     assert_formats: Annotated[
         bool | None,
         typer.Option(
             "--assert-formats/--no-assert-formats",
-            help="What 'format' means; default as the format of the suite says.",
+            help="Whether 'format' is asserted; default: as the format of the suite says.",
         ),
     ] = None,
     baseline: Annotated[
         Path | None, typer.Option(help="Compare the first engine with this committed result.")
     ] = None,
     update_baseline: Annotated[
-        bool, typer.Option(help="Write the file of --baseline instead of comparing.")
+        bool,
+        typer.Option("--update-baseline", help="Write the file of --baseline, compare nothing."),
     ] = False,
     show: Annotated[int, typer.Option(min=0, help="How many faulty tests to list.")] = 20,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,

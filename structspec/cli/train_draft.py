@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -48,8 +49,9 @@ def train_draft(
     ] = 1024,
     slots: Annotated[int, typer.Option(min=1, help="Answers sampled side by side.")] = 32,
     minutes: Annotated[
-        float, typer.Option(min=0.0, help="Collect for about so long, at most.")
-    ] = 1e9,
+        float | None,
+        typer.Option(min=0.0, help="Collect for about so long, at most; default: no limit."),
+    ] = None,
     held_out: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of functions kept for evaluation.")
     ] = 0.1,
@@ -68,7 +70,7 @@ def train_draft(
     vocabulary: Annotated[int, typer.Option(min=1, help="Ids that the head can draft.")] = 5120,
     depths: Annotated[int, typer.Option(min=1, help="Drafted tokens per place.")] = 4,
     every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 50,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Repeats the answers and the training.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …")] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads of torch; default: torch's choice.")
@@ -93,9 +95,11 @@ def train_draft(
         import torch
 
         torch.set_num_threads(threads)
+    read = list(_read_tasks(tasks))  # before the model, so that a wrong file is told at once
+    if not read:
+        raise PromptError(f"the file '{tasks}' holds no task")
     console = Console()
     target = load(model, device=device)
-    read = list(_read_tasks(tasks))
     if evaluation is None:
         train, kept_apart = split(read, held_out)
         kept_apart = kept_apart[: max(1, round(answers * held_out))]
@@ -109,7 +113,7 @@ def train_draft(
     depth = len(target.model.base_model.layers)
     layers = tuple(taps or (max(1, round(depth * x)) for x in (0.05, 0.3, 0.6, 0.93)))
     kept, measured = (StateStore(out / name, layers) for name in ("states", "held_out"))
-    deadline = time.monotonic() + 60 * minutes
+    deadline = math.inf if minutes is None else time.monotonic() + 60 * minutes
     with Progress(console=console) as progress:
         for store, part, count, longest, widest in (
             (measured, kept_apart, 1, max(128, max_tokens), 1024),
@@ -237,4 +241,8 @@ def _read_tasks(path: Path) -> Iterator[Any]:
                 names = tuple(document["name"] for document in documents)
                 yield Task(str(row.get("id", number)), messages, schema, names, documents)
     except OSError as error:
-        raise PromptError(f"cannot read the tasks '{path}': {error.strerror}") from error
+        raise PromptError(f"cannot read the tasks '{path}': {error.strerror or error}") from error
+    except (UnicodeDecodeError, lzma.LZMAError) as error:
+        raise PromptError(
+            f"the tasks '{path}' are not lines of JSON in UTF-8 (in .xz if so named): {error}"
+        ) from error

@@ -43,6 +43,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,9 @@ class Loop:
         draft_count: int = 1,
         batch_size: int = 8,
     ) -> None:
+        for name, count in (("batch_size", batch_size), ("draft_count", draft_count)):
+            if not isinstance(count, Integral):
+                raise TypeError(f"{name}={count!r} is not an int")
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size} must be at least 1")
         if draft_count < 1:

@@ -72,6 +72,12 @@ class GrammarLogitsProcessor(LogitsProcessor):
         self.constraints: tuple[Any, ...] = tuple(constraint) if listed else (constraint,)
         if not self.constraints:
             raise PromptError("an empty list of constraints masks nothing; pass at least one")
+        for one in self.constraints:
+            if not hasattr(one, "advance"):
+                raise TypeError(
+                    f"a constraint is needed, not {type(one).__name__}; make one with "
+                    "structspec.compile(schema).bind(vocab)"
+                )
         if prompt_length is not None and prompt_length < 0:
             raise ValueError(f"prompt_length={prompt_length} is negative")
         self.prompt_length = prompt_length

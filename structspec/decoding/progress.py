@@ -27,8 +27,9 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -226,6 +227,8 @@ def _budget(
             f"the constraint's vocabulary has {constraint.vocab.size} ids, {model.name} has "
             f"{model.logit_width} logits; bind the grammar to model.vocab"
         )
+    if max_tokens is not None and not isinstance(max_tokens, Integral):
+        raise TypeError(f"max_tokens={max_tokens!r} is not an int; pass None for no limit")
     if max_tokens is not None and max_tokens < 0:
         raise ValueError(f"max_tokens={max_tokens} is negative; pass None for no limit")
     needed = int(constraint.distance(constraint.start))
@@ -243,8 +246,12 @@ def _budget(
 
 
 def _stop_bytes(stop: str | bytes | Sequence[str | bytes]) -> list[bytes]:
-    given = [stop] if isinstance(stop, (str, bytes)) else list(stop)
-    stops = [s.encode() if isinstance(s, str) else bytes(s) for s in given]
+    several = isinstance(stop, Iterable) and not isinstance(stop, str | bytes)
+    given: list[Any] = list(stop) if several else [stop]
+    for one in given:
+        if not isinstance(one, str | bytes):
+            raise TypeError(f"the stop string {one!r} is a {type(one).__name__}; pass str or bytes")
+    stops = [s.encode() if isinstance(s, str) else s for s in given]
     if b"" in stops:
         raise ValueError("a stop string is empty; it would end every text at once")
     return stops

@@ -51,6 +51,7 @@ __all__ = ["History", "Sampling", "draft_law", "processed", "target_law"]
 
 # PERF: sorting whole rows of 152k logits costs 20 ms each on one core; a nucleus is mostly small.
 _NUCLEUS_COLUMNS = 512
+_PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Sampling:
     Temperature 0 is greedy. `repetition_penalty` divides positive and multiplies negative logits
     of every token in the prompt or the output; `frequency_penalty` is subtracted once per
     occurrence in the output, `presence_penalty` once if there is any. `logit_bias` is added to
-    the logits of its ids (-inf bans one). Raises ValueError for values out of range.
+    the logits of its ids (-inf bans one). Raises ValueError for values out of range, TypeError for
+    what is no number.
     """
 
     temperature: float = 1.0
@@ -74,6 +76,10 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("temperature", "top_p", "min_p", *_PENALTIES):
+            value = getattr(self, name)
+            if value is not None and not _is_number(value):
+                raise TypeError(f"{name}={value!r} is not a number")
         _check("temperature", self.temperature, 0 <= self.temperature < math.inf, "finite, >= 0")
         if self.top_k is not None:
             good = _is_int(self.top_k) and self.top_k >= 1
@@ -84,7 +90,7 @@ class Sampling:
             _check("min_p", self.min_p, 0 <= self.min_p <= 1, "in [0, 1], or None for no limit")
         penalty = self.repetition_penalty
         _check("repetition_penalty", penalty, 0 < penalty < math.inf, "finite, > 0 (1 is off)")
-        for name in ("frequency_penalty", "presence_penalty"):
+        for name in _PENALTIES[1:]:
             value = getattr(self, name)
             _check(name, value, math.isfinite(value), "finite (0 is off)")
         _check("seed", self.seed, _is_int(self.seed) and 0 <= self.seed < 2**64, "in 0..2**64-1")
@@ -316,6 +322,10 @@ def _wide(scores: Tensor) -> torch.dtype:
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
 def _check(name: str, value: Any, good: bool, expected: str) -> None:

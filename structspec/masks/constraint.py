@@ -23,6 +23,7 @@ rows release the interpreter lock, so constraints on different caches run side b
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from functools import partial
 
@@ -162,8 +163,12 @@ class Constraint:
 
         Raises `TokenRejected` if the state does not allow it; `state` stays usable. An end token
         in an accepting state leads to a state that is complete and allows nothing more; elsewhere
-        it is a special token like others, if the grammar names it.
+        it is a special token like others, if the grammar names it. Raises TypeError if state or
+        token is no int.
         """
+        # Kernels take Python's ints as they are; anything else would be compiled for anew.
+        if type(token) is not int or type(state) is not int:
+            state, token = as_int("state", state), as_int("token", token)
         cache = self._cache
         with cache.lock:
             if self._covered and token not in self.vocab.eos_ids:
@@ -280,6 +285,10 @@ class Constraint:
         """
         if left is None and (known := self._cache.rows.get(state)) is not None:
             return known
+        if type(state) is not int:
+            state = as_int("state", state)
+        if left is not None and type(left) is not int:
+            left = as_int("left", left)
         if state == END:
             return np.zeros(self._words, np.uint32)
         with self._cache.lock:
@@ -301,8 +310,10 @@ class Constraint:
         """Write the masks of many states (rows of a draft tree, or of a batch) into `out`.
 
         out: uint32[N, ceil(V / 32)] with N ≥ len(states); `left` as in `mask`, one per state.
-        Rows that are not kept yet are computed on `settings.threads()` threads.
+        Rows that are not kept yet are computed on `settings.threads()` threads. Raises TypeError
+        or ValueError for another `out`, or a `left` of another length.
         """
+        self._check_fill(states, out, left)
         cache = self._cache
         if left is None and len(states) == 1:
             row = cache.rows.get(states[0])
@@ -326,6 +337,23 @@ class Constraint:
                 raise StaleState(int(numbers[cache.done]))
             if len(states) == 1 and states[0] != END:
                 cache.rows[int(states[0])] = cache.row(self._row(states[0]))
+
+    def _check_fill(
+        self,
+        states: Sequence[int],
+        out: NDArray[np.uint32],
+        left: Sequence[int | None] | None,
+    ) -> None:
+        if not isinstance(out, np.ndarray) or out.dtype not in (np.uint32, np.int32):
+            kind = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
+            raise TypeError(f"out must be an array of uint32, not {kind}")
+        if out.ndim != 2 or out.shape[0] < len(states) or out.shape[1] != self._words:
+            raise ValueError(
+                f"out has the shape {out.shape}; {len(states)} masks of {self.vocab.size} tokens "
+                f"take ({len(states)}, {self._words})"
+            )
+        if left is not None and len(left) != len(states):
+            raise ValueError(f"left holds {len(left)} for {len(states)} states; give one for each")
 
     def _fits(self, out: NDArray[np.uint32], rows: int) -> bool:
         """Whether kernels can write to `out` as it is."""
@@ -457,6 +485,15 @@ class Constraint:
                 self._cache.distances[end] = steps
                 end, steps = parent[end], steps + 1
             return self._cache.distances[config]
+
+
+def as_int(what: str, value: object) -> int:
+    """A state, a token or a count as an int: numpy's and torch's integers are taken too."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(f"{what} is {value!r:.40} of type {kind}; pass an int") from None
 
 
 def _know(

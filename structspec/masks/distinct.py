@@ -37,7 +37,7 @@ from structspec.automata.tables import Network
 from structspec.errors import UnsupportedFeature
 from structspec.limits import Limits
 from structspec.masks.cache import END, Cache, Row
-from structspec.masks.constraint import Constraint
+from structspec.masks.constraint import Constraint, as_int
 from structspec.masks.fill import REJECTED
 from structspec.masks.tables import VocabularyTables, Words
 from structspec.vocab import Vocabulary
@@ -80,6 +80,7 @@ class DistinctConstraint(Constraint):
 
     def advance(self, state: int, token: int) -> int:
         """The state after a token; see `Constraint.advance`."""
+        state, token = as_int("state", state), as_int("token", token)
         with self._cache.lock:
             if self._history(state) is None and token not in self._suspects.opening:
                 return super().advance(state, token)
@@ -136,6 +137,8 @@ class DistinctConstraint(Constraint):
         cache = self._cache
         if left is None and (known := cache.rows.get(state)) is not None:
             return known
+        state = as_int("state", state)
+        left = None if left is None else as_int("left", left)
         if state == END:
             return super().mask(state, left)
         with cache.lock:
@@ -172,6 +175,7 @@ class DistinctConstraint(Constraint):
         left: Sequence[int | None] | None = None,
     ) -> None:
         """Write the masks of many states into `out`; see `Constraint.fill`."""
+        self._check_fill(states, out, left)
         for i, state in enumerate(states):
             out[i] = self.mask(state, None if left is None else left[i])
 

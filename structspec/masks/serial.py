@@ -159,6 +159,9 @@ def _seal(kind: str, content: dict[str, Any], arrays: list[np.ndarray[Any, Any]]
 
 
 def _open(kind: str, data: bytes) -> tuple[dict[str, Any], list[np.ndarray[Any, Any]]]:
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"saved grammars and constraints are bytes, not {type(data).__name__}")
+    data = bytes(data)
     if not data.startswith(MAGIC):
         raise SerializationError("these bytes were not written by structspec")
     if len(data) < len(MAGIC) + 4 + _DIGEST:

@@ -23,14 +23,14 @@ import hashlib
 import json
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from structspec import ir
-from structspec.api import _as_messages, _model, _require_torch
-from structspec.errors import StructspecError
+from structspec.api import _as_messages, _model, _require_torch, _settings
+from structspec.errors import PromptError, StructspecError
 from structspec.grammar import Grammar
-from structspec.kept_grammars import KeptGrammars
+from structspec.kept_grammars import KeptGrammars, check_options
 from structspec.tools.call import ToolCall, ToolCalls
 from structspec.tools.formats import find_format
 from structspec.tools.grammar import Marking, Thinking, read_choice, reply_grammar
@@ -194,9 +194,11 @@ def prepare(
 ) -> Request:
     """Everything before decoding; arguments and errors as for `call_tools`."""
     _require_torch()
-    from structspec.forward.warp import Sampling
     from structspec.tools.prompt import detect_format, encode_tools, thinking_of
 
+    check_options(options)
+    if isinstance(messages, Sequence) and not isinstance(messages, str) and not messages:
+        raise PromptError("the list of messages is empty; a conversation begins with a message")
     offered = ToolSet.of(tools)
     choice = read_choice(tool_choice, offered)
     target = _model(model)
@@ -213,14 +215,7 @@ def prepare(
     tail = target.tokenizer.decode(ids[-12:]).encode()
     thinking = thinking_of(form, template, tail, reasoning)
     grammar = _grammar(form, offered, marking, choice, parallel, thinking, options)
-    settings = sampling or Sampling()
-    given: dict[str, Any] = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-    }
-    settings = replace(settings, **{k: v for k, v in given.items() if v is not None})
+    settings = _settings(sampling, temperature, top_k, top_p, min_p)
     if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
         raise ValueError(f"seed must be an int from 0 on, or None for a fresh one, not {seed!r}")
     if seed is None and sampling is None:

@@ -100,9 +100,20 @@ class Tool:
     ) -> Tool:
         """A tool from a function's signature and docstring.
 
-        Raises ToolError for parameters that cannot be passed by name or have no JSON Schema.
+        A parameter without an annotation takes any JSON value.
+
+        Raises ToolError for parameters that cannot be passed by name or have no JSON Schema, and
+        for generator functions.
         """
+        if not callable(function):
+            raise ToolError(f"a tool is made from a function, not from a {type(function).__name__}")
         label = str(name or getattr(function, "__name__", ""))
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ToolError(
+                f"'{label}' is a generator function, and a tool returns its result at once; "
+                "collect what it yields in a function of its own",
+                name=label,
+            )
         documented = describe_docstring(inspect.getdoc(function))
         model = _arguments_model(function, label, documented.arguments)
         try:
@@ -123,7 +134,9 @@ class Tool:
         strict: None takes the entry's own `strict`, and true where it has none.
         """
         if entry.get("type", "function") != "function":
-            raise ToolError(f"a tool of type {entry['type']!r} is no function", name=None)
+            raise ToolError(
+                f"a tool of type {entry['type']!r} is no function; only functions can be called"
+            )
         inner = entry.get("function", entry)
         if not isinstance(inner, Mapping) or "name" not in inner:
             raise ToolError('a tool is {"type": "function", "function": {"name": …, …}}')
@@ -182,6 +195,11 @@ class Tool:
 
         Raises ToolCallError if the arguments do not fit.
         """
+        if not isinstance(arguments, Mapping):
+            raise ToolCallError(
+                f"the arguments of '{self.name}' are a {type(arguments).__name__}; pass an object "
+                "(a dict by name), such as the arguments of a ToolCall"
+            )
         if self.arguments_model is None:
             return dict(arguments)
         try:
@@ -202,11 +220,21 @@ class Tool:
     def run(self, arguments: Mapping[str, Any]) -> Any:
         """Call the function with a call's arguments; an async function is run to its end.
 
-        Inside a running event loop, await `arun` instead.
+        Raises ToolCallError if the arguments do not fit, and ToolError if the tool has no function
+        here, or an async one inside a running event loop: await `arun` there.
         """
-        result = self._function()(**self.bind(arguments))
+        function, bound = self._function(), self.bind(arguments)
+        if self.is_async:
+            self._refuse_inside_loop()
+        result = function(**bound)
         if not inspect.isawaitable(result):
             return result
+        try:
+            self._refuse_inside_loop()
+        except ToolError:
+            if inspect.iscoroutine(result):
+                result.close()  # else Python warns that nobody awaited it
+            raise
 
         async def wait() -> Any:
             return await result
@@ -220,6 +248,17 @@ class Tool:
             return await function(**bound)
         result = await asyncio.to_thread(function, **bound)
         return await result if inspect.isawaitable(result) else result
+
+    def _refuse_inside_loop(self) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise ToolError(
+            f"tool '{self.name}' is async and an event loop is running here: write "
+            f"await {self.name}.arun(arguments) instead of run",
+            name=self.name,
+        )
 
     def _function(self) -> Callable[..., Any]:
         if self.function is None:
@@ -318,7 +357,12 @@ def _arguments_model(
     try:
         return create_model(label or "arguments", __config__=ConfigDict(extra="forbid"), **fields)
     except Exception as error:  # pydantic raises many kinds for types that it cannot describe
-        raise ToolError(f"the arguments of tool '{label}': {error}", name=label) from error
+        first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ToolError(
+            f"the arguments of tool '{label}' cannot be described: {first}; annotate them with "
+            "types that JSON can hold",
+            name=label,
+        ) from error
 
 
 def _has_description(hint: Any, default: FieldInfo | None) -> bool:

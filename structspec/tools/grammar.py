@@ -98,6 +98,13 @@ def read_choice(choice: Any, tools: ToolSet) -> Choice:
             raise ToolError("tool_choice='required' needs at least one tool")
         return "required"
     if isinstance(choice, str):
+        if choice not in tools.names:
+            known = ", ".join(tools.names) or "none"
+            raise ToolError(
+                f"tool_choice={choice!r} is neither auto, required or none nor one of the tools: "
+                f"{known}",
+                name=choice,
+            )
         return f"={tools[choice].name}"
     raise ToolError(f"tool_choice={choice!r} is not auto, required, none or a tool's name")
 

@@ -140,6 +140,6 @@ def _tool(entry: Any) -> Tool:
     if callable(entry):
         return Tool.from_function(entry)
     raise ToolError(
-        f"a {type(entry).__name__} is no tool; pass functions, Tools, dicts in OpenAI's form, or "
-        "tools of an MCP server"
+        f"this {type(entry).__name__} is no tool; pass functions, Tools, dicts in OpenAI's form, "
+        "or tools of an MCP server"
     )

@@ -64,6 +64,11 @@ class Vocabulary:
         logit_width: int | None = None,
         encode: Encode | None = None,
     ) -> None:
+        if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
+            raise VocabularyError(
+                f"tokens is of type {type(tokens).__name__}; pass a list with the bytes of every "
+                "token id, or read a tokenizer with Vocabulary.from_tokenizer"
+            )
         entries = list(tokens)
         for index, token in enumerate(entries):
             if token is not None and not isinstance(token, bytes):

@@ -119,3 +119,65 @@ def test_json_output_holds_value_text_tokens_and_statistics(capsys, tmp_path, de
     stats = report["stats"]
     assert stats["tokens"] == len(report["tokens"]) and stats["forwards"] >= 1
     assert stats["accepted"] <= stats["drafted"]
+
+
+def test_a_schema_file_that_is_no_schema_is_named(tmp_path, capsys):
+    """What the library says of a text does not help where a file was given."""
+    cases = {
+        "": "is empty",
+        "[1, 2]": "is JSON, but no schema",
+        '{"type": "object",': "is not JSON: line 1, column 19",
+        'root ::= "a"': ".lark, .gbnf, .regex",
+    }
+    for content, said in cases.items():
+        path = schema_file(tmp_path, content)
+        for command in (["explain", path], ["generate", "-s", path, "-p", "x"]):
+            code, _, err = run(capsys, *command)
+            assert code == 2 and said in err and str(path) in err, (content, err)
+            assert len(err.splitlines()) == 1
+
+
+def test_numbers_of_any_length_may_stand_in_a_schema_file(tmp_path, capsys):
+    path = schema_file(tmp_path, '{"const": ' + "1" * 5000 + "}")
+    assert run(capsys, "explain", path)[0] == 0
+
+
+def test_grammars_are_known_by_their_ending_everywhere(tmp_path, capsys):
+    grammar = tmp_path / "ab.gbnf"
+    grammar.write_text('root ::= "a" tail')
+    text = tmp_path / "text.txt"
+    text.write_text("ab\n")
+    commands = (
+        ["explain", grammar],
+        ["sample", grammar],
+        ["profile", grammar, "--text", text],
+        ["generate", "-s", grammar, "-p", "x"],
+    )
+    for command in commands:
+        code, _, err = run(capsys, *command)
+        assert code == 2 and "the rule 'tail' is not defined" in err, (command, err)
+    grammar.write_text('root ::= "a" tail\ntail ::= "b"')
+    assert run(capsys, "profile", grammar, "--text", text)[0] == 0
+
+
+def test_wrong_arguments_are_told_under_the_name_of_the_command(capsys):
+    for arguments in (["nonsense"], ["--bogus"], ["generate"], ["profile", "x", "--slowest", "0"]):
+        code, _, err = run(capsys, *arguments)
+        assert code == 2 and "structspec" in err and "Traceback" not in err, arguments
+
+
+def test_tasks_that_cannot_be_read_are_told_before_a_model_is_loaded(tmp_path, capsys):
+    wrong = {
+        "empty.jsonl": (b"", "holds no task"),
+        "schema.jsonl": (b'{"id": 1}\n', "line 1: a task needs messages"),
+        "text.jsonl": (b"\xff\xfe", "not lines of JSON in UTF-8"),
+        "packed.xz": (b"no archive", "not lines of JSON in UTF-8"),
+    }
+    for name, (content, said) in wrong.items():
+        path = tmp_path / name
+        path.write_bytes(content)
+        arguments = ("train-draft", "-t", path, "-o", tmp_path / "out", "-m", "/no/such/model")
+        code, _, err = run(capsys, *arguments)
+        assert code == 2 and said in err and str(path) in err, (name, err)
+    code, _, err = run(capsys, "train-draft", "-t", tmp_path, "-o", tmp_path / "out")
+    assert code == 2 and "cannot read the tasks" in err

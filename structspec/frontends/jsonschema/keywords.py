@@ -139,14 +139,27 @@ def hint(name: str, draft: int) -> str:
         if row.name == name and row.role == "assertion":
             span = f"{row.since}" if row.since == row.until else f"{row.since} to {row.until}"
             return f"not a keyword of this draft (it is one of draft {span}), so it has no effect"
-    for known in _by_name(draft):
-        if known.lower() == name.lower():
-            return f"unknown keyword, so it has no effect; did you mean '{known}'?"
+    known = _by_letters(draft).get(_letters(name))
+    if known is not None:
+        return f"unknown keyword, so it has no effect; did you mean '{known}'?"
     return "unknown keyword, so it has no effect"
 
 
+def _letters(name: str) -> str:
+    """The same for names in another case, or with letters in another order."""
+    return "".join(sorted(name.lower()))
+
+
+@cache
+def _by_letters(draft: int) -> dict[str, str]:
+    return {_letters(name): name for name in _by_name(draft)}
+
+
 def shape_fault(keyword: Keyword, value: Any, draft: int) -> str | None:
-    """What is wrong with the value of a keyword, or None. Subschemas are not looked into."""
+    """What is wrong with the value of a keyword, or None. Subschemas are not looked into.
+
+    The value itself is left to the caller to show, unless it is a list of which one is named.
+    """
     return _CHECKS[keyword.shape](value, draft)
 
 
@@ -211,7 +224,10 @@ def _types(value: Any, draft: int) -> str | None:
     names = value if isinstance(value, list) else [value]
     for name in names:
         if not isinstance(name, str) or name not in TYPES:
-            return f"{name!r} is not a type; the types are {', '.join(TYPES)}"
+            known = ", ".join(TYPES)
+            if isinstance(value, list):
+                return f"must hold only types ({known}), so {name!r} cannot stand in it"
+            return f"must be one of {known}"
     return None if names else "must name at least one type"
 
 

@@ -312,7 +312,9 @@ class Atlas:
                 continue
             fault = shape_fault(keyword, value, draft)
             if fault is not None:
-                raise SchemaError(f"'{name}' {fault}, not {_shown(value)}", pointer=str(pointer))
+                named = keyword.shape == "types" and isinstance(value, list) and value
+                shown = "" if named else f", not {_shown(value)}"
+                raise SchemaError(f"'{name}' {fault}{shown}", pointer=str(pointer))
             if name == "format" and self.options.unknown_formats == "refuse":
                 self._check_format(value, draft, pointer)
             if keyword.shape not in SUBSCHEMA_SHAPES:

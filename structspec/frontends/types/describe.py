@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from os import PathLike
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, get_origin
 
@@ -79,7 +80,8 @@ def _from_text(text: str) -> TypeSpec:
         if text.lstrip()[:1] in ("{", "t", "f") and text.strip():
             raise
         raise SchemaError(
-            f"{text[:40]!r} is neither a type nor the JSON text of a schema; pass {_KINDS}"
+            f"{text[:40]!r} is neither a type nor the JSON text of a schema; pass {_KINDS}. No "
+            "file is read: pass what it holds; grammars and patterns need syntax="
         ) from error
     if not isinstance(schema, dict | bool):
         raise SchemaError(
@@ -100,6 +102,12 @@ def _adapter(tp: Any) -> TypeAdapter[Any]:
         kind = type(tp).__name__
         raise SchemaError(
             f"a value of type {kind} is no output type; did you mean the class {kind}?"
+        )
+    if isinstance(tp, PathLike | bytes | bytearray):
+        how = ".read_text()" if isinstance(tp, PathLike) else '.decode("utf-8")'
+        raise SchemaError(
+            f"a value of type {type(tp).__name__} is no output type; pass the text of a schema "
+            f"(value{how})"
         )
     if not _looks_like_type(tp):
         raise SchemaError(f"a value of type {type(tp).__name__} is no output type; pass {_KINDS}")
