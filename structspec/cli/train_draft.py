@@ -123,6 +123,12 @@ def train_draft(
             sizes = {"max_tokens": longest, "longest_prompt": widest, "slots": slots}
             for done in _collect(target, store, part, count, sizes, seed, deadline):
                 progress.update(bar, completed=done)
+        if not len(kept):
+            raise PromptError(
+                f"none of the {len(train)} training tasks could be answered: their schemas are "
+                "refused (`structspec explain` says why), their prompts are longer than "
+                f"--longest-prompt {longest_prompt}, or --minutes were over"
+            )
         if not steps:
             return
         recipe = Recipe(

@@ -98,8 +98,13 @@ def read_baseline(path: Path) -> dict[str, Any]:
     """Read a baseline file. Raises SchemaError if there is none or it is not one."""
     try:
         value = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise SchemaError(
+            f"there is no baseline '{path}'; write it with --update-baseline"
+        ) from error
     except (OSError, ValueError) as error:
-        raise SchemaError(f"cannot read the baseline '{path}': {error}") from error
+        said = getattr(error, "strerror", None) or error
+        raise SchemaError(f"cannot read the baseline '{path}': {said}") from error
     if not isinstance(value, dict) or not {"suite", "sha256", "not_right"} <= set(value):
         raise SchemaError(f"'{path}' is not a baseline of a suite")
     return value

@@ -237,6 +237,8 @@ class DraftBatch:
 
     def check_uniforms(self, uniforms: Tensor | None) -> Tensor:
         """`uniforms` on the batch's device, checked to be `uniforms_shape` in [0, 1)."""
+        if uniforms is not None:
+            uniforms = torch.as_tensor(uniforms)  # `Randomness` makes arrays
         expected = self.uniforms_shape
         if uniforms is None or tuple(uniforms.shape) != expected:
             raise DraftError(

@@ -137,9 +137,10 @@ def test_a_schema_file_that_is_no_schema_is_named(tmp_path, capsys):
             assert len(err.splitlines()) == 1
 
 
-def test_numbers_of_any_length_may_stand_in_a_schema_file(tmp_path, capsys):
+def test_numbers_that_python_would_not_read_are_left_to_the_front_end(tmp_path, capsys):
     path = schema_file(tmp_path, '{"const": ' + "1" * 5000 + "}")
-    assert run(capsys, "explain", path)[0] == 0
+    code, _, err = run(capsys, "explain", path)
+    assert code == 2 and "'/const' is not supported" in err and "4096 digits" in err
 
 
 def test_grammars_are_known_by_their_ending_everywhere(tmp_path, capsys):
@@ -181,3 +182,21 @@ def test_tasks_that_cannot_be_read_are_told_before_a_model_is_loaded(tmp_path, c
         assert code == 2 and said in err and str(path) in err, (name, err)
     code, _, err = run(capsys, "train-draft", "-t", tmp_path, "-o", tmp_path / "out")
     assert code == 2 and "cannot read the tasks" in err
+
+
+def test_a_baseline_that_cannot_be_read_is_told_before_the_run(tmp_path, capsys):
+    (tmp_path / "a.schema.json").write_text('{"type": "integer"}')
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    for path, said in ((tmp_path / "no.json", "--update-baseline"), (broken, "cannot read")):
+        code, out, err = run(capsys, "suite", "run", tmp_path, "--baseline", path)
+        assert (code, out) == (2, "") and said in err and str(path) in err
+
+
+@pytest.mark.model
+def test_tasks_of_which_none_can_be_answered_are_told(tmp_path, capsys):
+    tasks = tmp_path / "tasks.jsonl"
+    message = {"role": "user", "content": "x"}
+    tasks.write_text(json.dumps({"messages": [message], "schema": {"type": "strng"}}))
+    code, _, err = run(capsys, "train-draft", "-t", tasks, "-o", tmp_path / "out")
+    assert code == 2 and "none of the 1 training tasks could be answered" in err

@@ -458,3 +458,22 @@ def test_the_registry_tells_one_draft_from_several() -> None:
         drafts_verifier("block")
     with pytest.raises(DraftError, match="there is no verifier 'laired'"):
         drafts_verifier("laired")
+
+
+def test_uniforms_are_taken_as_randomness_makes_them() -> None:
+    """Arrays of `Randomness.for_drafts` decide as the same numbers in a tensor do."""
+    generator = torch.Generator().manual_seed(1)
+    target = torch.rand(2, 3, 3, 5, generator=generator, dtype=torch.float64)
+    draft = torch.rand(2, 3, 2, 5, generator=generator, dtype=torch.float64)
+    target[:] = target[:, :1]  # rows at a shared prefix are the same
+    draft[:] = draft[:, :1]
+    target, draft = (rows / rows.sum(-1, keepdim=True) for rows in (target, draft))
+    tokens = torch.randint(5, (2, 3, 2), generator=generator)
+    lengths = torch.full((2, 3), 2)
+    noise = Randomness(7).for_drafts([0, 1], [0, 0], 3, 2)
+    for name in ("layered", "kseq"):
+        verify = drafts_verifier(name)
+        given = verify(target, draft, tokens, lengths, noise)
+        same = verify(target, draft, tokens, lengths, torch.from_numpy(noise))
+        for field in ("accepted", "row", "token"):
+            assert torch.equal(getattr(given, field), getattr(same, field))
