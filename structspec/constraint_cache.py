@@ -106,9 +106,7 @@ class ConstraintCache:
                     self._kept[key] = pending.constraint
                     self._evict(key)
             pending.done.set()
-        if self._gone > self.max_bytes // 2:
-            self._gone = 0
-            give_back()
+        self._give_back()
         return pending.constraint
 
     def clear(self) -> None:
@@ -137,6 +135,14 @@ class ConstraintCache:
                 self.evicted += 1
                 total -= size
                 self._gone += size
+
+    def _give_back(self) -> None:
+        """Ask the C allocator for what it keeps, if enough has gone since it was last asked."""
+        with self._lock:
+            if self._gone <= self.max_bytes // 2:
+                return
+            self._gone = 0
+        give_back()
 
 
 def _source_key(source: Any) -> Hashable:

@@ -59,12 +59,10 @@ class StructuredSpec:
 
     def prompt(self, arguments: Mapping[str, Any]) -> str:
         """The prompt for one call: the template (Jinja) with the function's arguments."""
-        from jinja2 import StrictUndefined, TemplateError
-        from jinja2.sandbox import SandboxedEnvironment
+        from jinja2 import TemplateError
 
-        environment = SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
         try:
-            return environment.from_string(self.template).render(dict(arguments))
+            return _environment().from_string(self.template).render(dict(arguments))
         except TemplateError as error:
             raise PromptError(f"the docstring of {self.name}() as a template: {error}") from error
 
@@ -154,12 +152,19 @@ def structured(model: Any = "default", **options: Any) -> Callable[[Callable[...
     return decorate
 
 
+def _environment() -> Any:
+    """What docstrings are templates of: a name that is missing is an error, not an empty text."""
+    from jinja2 import StrictUndefined
+    from jinja2.sandbox import SandboxedEnvironment
+
+    return SandboxedEnvironment(undefined=StrictUndefined, autoescape=False)
+
+
 def _check_template(name: str, template: str, parameters: Mapping[str, Any]) -> None:
     """Refuse, before the first call, a docstring that no call could fill in."""
     from jinja2 import TemplateSyntaxError, meta
-    from jinja2.sandbox import SandboxedEnvironment
 
-    environment = SandboxedEnvironment()
+    environment = _environment()
     try:
         used = meta.find_undeclared_variables(environment.parse(template))
     except TemplateSyntaxError as error:

@@ -314,21 +314,14 @@ class Constraint:
         Rows that are not kept yet are computed on `settings.threads()` threads. Raises TypeError
         or ValueError for another `out`, or a `left` of another length.
         """
-        # PERF: one kept row takes a microsecond; most calls pass an array that fits exactly.
-        if not (
-            left is None
-            and type(out) is np.ndarray
-            and out.dtype is _UINT32
-            and out.shape == (len(states), self._words)
-        ):
-            self._check_fill(states, out, left)
+        self._check_fill(states, out, left)
         cache = self._cache
         if left is None and len(states) == 1:
             row = cache.rows.get(states[0])
             if row is not None:
                 out[0] = row
                 return
-        if left is not None or not self._covered or not self._fits(out, len(states)):
+        if left is not None or not self._covered or not _is_plain(out):
             for i, state in enumerate(states):
                 out[i] = self.mask(state, None if left is None else left[i])
             return
@@ -352,6 +345,10 @@ class Constraint:
         out: NDArray[np.uint32],
         left: Sequence[int | None] | None,
     ) -> None:
+        # PERF: one kept row takes a microsecond; most calls pass an array that fits exactly.
+        exact = type(out) is np.ndarray and out.dtype is _UINT32
+        if exact and left is None and out.shape == (len(states), self._words):
+            return
         if not isinstance(out, np.ndarray) or out.dtype not in (np.uint32, np.int32):
             kind = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
             raise TypeError(f"out must be an array of uint32, not {kind}")
@@ -362,17 +359,6 @@ class Constraint:
             )
         if left is not None and len(left) != len(states):
             raise ValueError(f"left holds {len(left)} for {len(states)} states; give one for each")
-
-    def _fits(self, out: NDArray[np.uint32], rows: int) -> bool:
-        """Whether kernels can write to `out` as it is."""
-        return (
-            type(out) is np.ndarray
-            and out.dtype == np.uint32
-            and out.ndim == 2
-            and out.shape[1] == self._words
-            and out.shape[0] >= rows
-            and out.flags.carray
-        )
 
     def _row(self, state: int) -> int:
         """The number of a state's row in the pool; hold the lock."""
@@ -493,6 +479,11 @@ class Constraint:
                 self._cache.distances[end] = steps
                 end, steps = parent[end], steps + 1
             return self._cache.distances[config]
+
+
+def _is_plain(out: NDArray[np.uint32]) -> bool:
+    """Whether kernels can write to an array as it is."""
+    return type(out) is np.ndarray and out.dtype == np.uint32 and out.flags.carray
 
 
 def as_int(what: str, value: object) -> int:

@@ -94,12 +94,18 @@ def clear(bits):  # type: ignore[no-untyped-def]
 
 
 @inner
-def mark(marks, low, high):  # type: ignore[no-untyped-def]
-    """Set the bits from `low` up to `high`."""
-    first, last = low >> 5, (high - 1) >> 5
+def _words_of(low, high):  # type: ignore[no-untyped-def]
+    """The first and the last word of a range of bits, and the bits of it in either."""
     # numba shifts in 64 bits; what lies above a word would never be found in one
     head = np.uint32(np.uint32(0xFFFFFFFF) << np.uint32(low & 31))
     tail = np.uint32(np.uint32(0xFFFFFFFF) >> np.uint32(31 - ((high - 1) & 31)))
+    return low >> 5, (high - 1) >> 5, head, tail
+
+
+@inner
+def mark(marks, low, high):  # type: ignore[no-untyped-def]
+    """Set the bits from `low` up to `high`."""
+    first, last, head, tail = _words_of(low, high)
     if first == last:
         marks[first] |= head & tail
         return
@@ -112,10 +118,7 @@ def mark(marks, low, high):  # type: ignore[no-untyped-def]
 @inner
 def all_marked(marks, low, high):  # type: ignore[no-untyped-def]
     """Whether all bits from `low` up to `high` are set."""
-    first, last = low >> 5, (high - 1) >> 5
-    # numba shifts in 64 bits; what lies above a word would never be found in one
-    head = np.uint32(np.uint32(0xFFFFFFFF) << np.uint32(low & 31))
-    tail = np.uint32(np.uint32(0xFFFFFFFF) >> np.uint32(31 - ((high - 1) & 31)))
+    first, last, head, tail = _words_of(low, high)
     if first == last:
         return marks[first] & (head & tail) == head & tail
     if marks[first] & head != head or marks[last] & tail != tail:

@@ -126,9 +126,8 @@ _POOL_HASH = wide(Known.POOL_HASH)
 WIDE = -3
 #: Entries of ALIVE, minus one, and the numbers of each.
 ALIVE_MASK, ALIVE_WIDTH = 255, 9
-#: Entries of SEEN_PLACES, at least and at most (64 KiB: looking must not cost what it saves);
-#: between them, a multiple of the states.
-_FEWEST_SEEN, _MOST_SEEN, _SEEN_PER_STATE = 1 << 10, 1 << 12, 16
+#: Entries of SEEN_PLACES, minus one: 64 KiB, since looking must not cost what it saves.
+SEEN_MASK = (1 << 12) - 1
 #: Entries of MEMO, minus one. (Frame sets begin at 1, so that zeros match nothing.)
 MEMO_MASK = 4095
 #: How many ranges a walk collects before it writes them.
@@ -155,7 +154,7 @@ class VocabularyTables(Memory):
             self._put_blocks(slot, blocks)
         self.put(Words.UPTO, plain.upto)
         self.put(Words.BEGUN, plain.begun)
-        self.put(Words.CHARACTERS, plain.characters.data.copy())  # kernels want writable arrays
+        self.put(Words.CHARACTERS, plain.characters.data)
         self.put(Words.CHARACTER_START, plain.characters.start)
         lengths = np.fromiter((len(t or b"") for t in vocab.tokens), np.int64, len(vocab.tokens))
         start = np.zeros(len(vocab.tokens) + 1, np.int32)
@@ -222,7 +221,7 @@ class Knowledge(Memory):
                 Known.RANGES: 2 * MOST_RANGES,
                 Known.HOLLOW: states,
                 Known.ENTERED: states,
-                Known.SEEN_PLACES: 4 * _seen_places(states),
+                Known.SEEN_PLACES: 4 * (SEEN_MASK + 1),
                 Known.CALLS: states,
                 Known.ALIVE: ALIVE_WIDTH * (ALIVE_MASK + 1),
             }
@@ -321,12 +320,6 @@ class Knowledge(Memory):
         if 4 * room > table.size:  # pairs, at most half of them full
             self.put(Known.POOL_HASH, np.zeros(4 * table.size, np.int32))
             place_hashes(self.header, table)
-
-
-def _seen_places(states: int) -> int:
-    """Entries of SEEN_PLACES: a power of two, as large networks are the ambiguous ones."""
-    wanted = max(_FEWEST_SEEN, _SEEN_PER_STATE * states)
-    return min(_MOST_SEEN, 1 << (wanted - 1).bit_length())
 
 
 @kernel

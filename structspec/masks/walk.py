@@ -64,6 +64,7 @@ from structspec.masks.tables import (
     IDS,
     MOST_RANGES,
     NODES,
+    SEEN_MASK,
     STACK_WIDTH,
     WIDE,
     Known,
@@ -390,7 +391,7 @@ def _is_new(known, at, end, config, frames):  # type: ignore[no-untyped-def]
     seen = i32(known, _SEEN_PLACES)
     walk_number = i32(known, _TALLY)[_WALKS]
     nodes = 2 * at + (end - at == 1)
-    entry = 4 * ((nodes * 40503 + config * 1000003 + frames * 31) & (len(seen) // 4 - 1))
+    entry = 4 * ((nodes * 40503 + config * 1000003 + frames * 31) & SEEN_MASK)
     if (
         seen[entry] == walk_number
         and seen[entry + 1] == nodes

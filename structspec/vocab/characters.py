@@ -68,17 +68,14 @@ def character_bits(characters: Iterable[str]) -> npt.NDArray[np.uint8]:
 
 
 class Characters:
-    """The characters beyond ASCII of a vocabulary by group, for kernels.
+    """The characters beyond ASCII of a vocabulary by group, for kernels; `bits` are their bits.
 
     data: uint8[4n], the UTF-8 bytes of each, filled up with zeros, sorted within a group;
     start: int32[33], those of bit b are `start[b]` to `start[b + 1]`.
     """
 
-    def __init__(self, characters: Iterable[str]) -> None:
-        beyond = [c for c in characters if c > "\x7f"]
-        bits = character_bits(beyond)
-        rows = sorted((int(bits[ord(c)]), c.encode()) for c in beyond)
-        self.data = np.frombuffer(
-            b"".join(data.ljust(4, b"\0") for _, data in rows) or bytes(4), np.uint8
-        )
+    def __init__(self, characters: Iterable[str], bits: npt.NDArray[np.uint8]) -> None:
+        rows = sorted((int(bits[ord(c)]), c.encode()) for c in characters if c > "\x7f")
+        data = b"".join(data.ljust(4, b"\0") for _, data in rows) or bytes(4)
+        self.data = np.frombuffer(bytearray(data), np.uint8)  # kernels want writable arrays
         self.start = np.searchsorted([bit for bit, _ in rows], range(33)).astype(np.int32)

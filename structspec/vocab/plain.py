@@ -114,7 +114,7 @@ class PlainTokens:
             others=Blocks.build(rest),
             tails=Blocks.build(Trie.build(tails)),
             begun=begun_set,
-            characters=Characters(characters),
+            characters=Characters(characters, bits),
         )
 
 
