@@ -32,10 +32,11 @@ from typing import Any
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import carray, cfunc, njit, types
+from numba import carray, types
 from numba.extending import intrinsic
 from torch import Tensor
 
+from structspec.machine_code.kernel import c_function, kernel
 from structspec.machine_code.pointers import pointer
 
 __all__ = ["most_threads", "multiply"]
@@ -44,9 +45,8 @@ __all__ = ["most_threads", "multiply"]
 _CHUNK = 16_384
 #: Fewer multiplications than this are not worth waking another thread for.
 _WORTH_A_THREAD = 1 << 18
-_jit: Any = njit
 # Reordering of sums is what lets the compiler use vectors; NaN and infinity keep their meaning.
-_loops: Any = _jit(fastmath={"reassoc", "contract", "nsz"}, cache=True, no_cpython_wrapper=True)
+_loops: Any = kernel(fastmath={"reassoc", "contract", "nsz"}, no_cpython_wrapper=True)
 
 
 @intrinsic
@@ -148,7 +148,7 @@ _lock = threading.Lock()
 def _kernel() -> tuple[Any, Callable[[Any], None]]:
     """The compiled `_share`: its owner, which must live as long, and a function of a job."""
     with _lock:
-        compiled: Any = cfunc(types.void(types.CPointer(types.int64)), cache=True)(_share)
+        compiled = c_function(_share, types.void(types.CPointer(types.int64)))
     return compiled, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(compiled.address)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -18,29 +17,6 @@ except ImportError:  # the core's tests run without it
 else:
     # Two threads on a busy machine can be many times slower than one.
     torch.set_num_threads(1)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Drop compiled kernels that were made from other sources.
-
-    numba notices a change in the file of a cached function, not in files of functions that it
-    calls; tests would then run the old kernels.
-    """
-    if os.environ.get("PYTEST_XDIST_WORKER"):
-        return
-    kernels = [ROOT / "structspec" / room for room in ("automata", "masks", "vocab")]
-    kernels.append(ROOT / "kernels" / "automaton_walk")
-    digest = hashlib.sha256()
-    for source in sorted(path for room in kernels for path in room.glob("*.py")):
-        digest.update(source.read_bytes())
-    stamp = kernels[0] / "__pycache__" / "kernels.sha256"
-    if stamp.is_file() and stamp.read_text() == digest.hexdigest():
-        return
-    for room in kernels:
-        for compiled in room.glob("__pycache__/*.nb[ci]"):
-            compiled.unlink(missing_ok=True)
-    stamp.parent.mkdir(exist_ok=True)
-    stamp.write_text(digest.hexdigest())
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """Where the machine code lies: whether all of it is there, and who may make it.
 
 A *stamp*, an empty file beside numba's own, says that everything in the catalogue was made from
-these sources, for this processor and these versions; reading it costs a look at the sources' dates.
-It ends in `.nbi` like numba's index files, so that whoever deletes those deletes it too.
+these sources, for this processor and these versions. It ends in `.nbi` like numba's index files, so
+that whoever deletes those deletes it too.
 
 The *lock* is held by the one process that has machine code made. It is the system's lock on a file
 (`flock`, on Windows `locking`), so it ends with the process that holds it, however that ends.
@@ -24,11 +24,10 @@ import numba
 from llvmlite import binding
 from numba.core import config
 
-from structspec.machine_code import linking
+from structspec.machine_code import linking, sources
 
 __all__ = ["Folder"]
 
-_ROOMS = ("automata", "masks", "vocab", "kernels/automaton_walk", "machine_code")
 _WAIT = 0.2
 
 
@@ -101,20 +100,10 @@ def _acquire(file: IO[Any], on_wait: Callable[[], object]) -> bool:
 
 def _state() -> str:
     """A digest of all that the machine code depends on."""
-    package = Path(linking.__file__).parents[1]
-    digest = hashlib.sha256()
-    for room in _ROOMS:
-        folder = package / room
-        if not folder.is_dir():  # from a checkout, where it stands at the top
-            folder = package.parent / room
-        for source in sorted(folder.glob("*.py")):
-            found = source.stat()
-            digest.update(f"{source} {found.st_mtime_ns} {found.st_size}\n".encode())
     chosen: Any = config  # its names come from the environment
     parts = (
-        numba.__version__, llvmlite.__version__, binding.get_process_triple(),
-        chosen.CPU_NAME or binding.get_host_cpu_name(), chosen.CPU_FEATURES, chosen.OPT,
-        os.environ.get("NUMBA_CACHE_DIR"),
+        sources.digest_of_engine(), numba.__version__, llvmlite.__version__,
+        binding.get_process_triple(), chosen.CPU_NAME or binding.get_host_cpu_name(),
+        chosen.CPU_FEATURES, chosen.OPT, os.environ.get("NUMBA_CACHE_DIR"),
     )  # fmt: skip
-    digest.update(repr(parts).encode())
-    return digest.hexdigest()[:16]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -18,10 +18,12 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import njit
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import rtsys
+
+from structspec.machine_code import sources
 
 __all__ = ["DiskCache", "c_function", "kernel"]
 
@@ -55,7 +57,8 @@ def _cached(compiled: Any, function: Callable[..., Any]) -> Any:
 
 
 class DiskCache:
-    """numba's cache of one function, made when it is first asked.
+    """numba's cache of one function, made when it is first asked; old if any of its sources changed
+    (`sources`), where numba would look at the date of one.
 
     PERF: numba gets ready to compile before it looks at the disk (half a second, most of it scipy's
     import if that is installed), and looks for a writable folder at every decorator. Here both wait
@@ -70,7 +73,13 @@ class DiskCache:
     def inner(self) -> Any:
         """numba's own cache."""
         if self._made is None:
-            self._made = FunctionCache(self._function)
+            made = FunctionCache(self._function)
+            made._cache_file = IndexDataCacheFile(
+                made.cache_path,
+                made._impl.filename_base,
+                sources.digest(self._function.__code__.co_filename),
+            )
+            self._made = made
         return self._made
 
     def load_overload(self, signature: Any, target: Any) -> Any:

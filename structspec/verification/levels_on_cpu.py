@@ -27,9 +27,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from structspec.machine_code.kernel import kernel
 from structspec.verification.oracle_levels import (
     BINS,
     EDGES,
@@ -98,7 +98,7 @@ def rounds_on_cpu(
     return accept, residual, g
 
 
-@njit(cache=True)
+@kernel
 def _bin_ratios(  # pragma: no cover
     c: Floats, q: Floats, g: float, m: float, ratio: Floats, mass: Counts
 ) -> None:
@@ -116,7 +116,7 @@ def _bin_ratios(  # pragma: no cover
         mass[left + 1] += np.int64(np.rint(q[x] * share * _PER_UNIT))
 
 
-@njit(cache=True)
+@kernel
 def _caps(  # pragma: no cover
     ratio: Floats, survival: Floats, below: Floats, knot: float, lower: float, cap: Floats
 ) -> None:
@@ -128,7 +128,7 @@ def _caps(  # pragma: no cover
         cap[x] = min(tent / survival[x], 1.0) if survival[x] > 0.0 else 1.0
 
 
-@njit(cache=True)
+@kernel
 def _bin_edges(  # pragma: no cover
     law: Floats, left: Floats, cap: Floats, g: float, m: float, full: Counts, partial: Counts
 ) -> None:
@@ -146,7 +146,7 @@ def _bin_edges(  # pragma: no cover
         partial[edge] += np.int64(np.rint(wanted * _PER_UNIT))
 
 
-@njit(cache=True)
+@kernel
 def _select(  # pragma: no cover
     law: Floats, left: Floats, cap: Floats, g: float, y: float, a: Floats
 ) -> float:
@@ -162,7 +162,7 @@ def _select(  # pragma: no cover
     return beta
 
 
-@njit(cache=True)
+@kernel
 def _take(  # pragma: no cover
     law: Floats, left: Floats, survival: Floats, a: Floats, taken: float, renew: float
 ) -> None:

@@ -29,9 +29,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
+
+from structspec.machine_code.kernel import kernel
 
 __all__ = ["Pairs", "excess", "fits", "overlap"]
 
@@ -87,7 +88,7 @@ def _scan(kernel: Any, pairs: Pairs, weights: Tensor, scales: Tensor) -> Tensor:
     return torch.from_numpy(found)
 
 
-@njit(cache=True, fastmath={"reassoc"})
+@kernel(fastmath={"reassoc"})
 def _excess(  # pragma: no cover
     target: Floats,
     draft: Floats,
@@ -108,7 +109,7 @@ def _excess(  # pragma: no cover
         found[n] = total
 
 
-@njit(cache=True, fastmath={"reassoc"})
+@kernel(fastmath={"reassoc"})
 def _overlap(  # pragma: no cover
     target: Floats,
     draft: Floats,
