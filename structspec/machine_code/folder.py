@@ -24,7 +24,7 @@ import numba
 from llvmlite import binding
 from numba.core import config
 
-from structspec.machine_code import linking, sources
+from structspec.machine_code import catalogue, linking, sources
 
 __all__ = ["Folder"]
 
@@ -98,11 +98,17 @@ def _acquire(file: IO[Any], on_wait: Callable[[], object]) -> bool:
             return False
 
 
+def _files() -> set[str]:
+    """The files of the kernels that the catalogue lists."""
+    modules = {entry.kernel.partition(":")[0] for entry in catalogue.read()}
+    return {path for module in modules if (path := sources.file_of(module)) is not None}
+
+
 def _state() -> str:
     """A digest of all that the machine code depends on."""
     chosen: Any = config  # its names come from the environment
     parts = (
-        sources.digest_of_engine(), numba.__version__, llvmlite.__version__,
+        sources.digest(sorted(_files())), numba.__version__, llvmlite.__version__,
         binding.get_process_triple(), chosen.CPU_NAME or binding.get_host_cpu_name(),
         chosen.CPU_FEATURES, chosen.OPT, os.environ.get("NUMBA_CACHE_DIR"),
     )  # fmt: skip

@@ -77,7 +77,7 @@ class DiskCache:
             made._cache_file = IndexDataCacheFile(
                 made.cache_path,
                 made._impl.filename_base,
-                sources.digest(self._function.__code__.co_filename),
+                sources.digest([self._function.__code__.co_filename]),
             )
             self._made = made
         return self._made
