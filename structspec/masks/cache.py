@@ -87,6 +87,11 @@ class Cache:
         self._knowledge = self._know()
         self._knowledge.counters = automaton.memory.counters
         self.known = self._knowledge.header
+        #: Of `header`, `known` and `words`, which live as long as the cache.
+        self.addresses = tuple(
+            header.__array_interface__["data"][0]
+            for header in (self.header, self.known, self.words)
+        )
         self._fit()
 
     def belongs_to(self, network: Network, costs: Costs) -> bool:

@@ -50,13 +50,13 @@ from structspec.masks.fill import (
     SEVERAL,
     STALE,
     UNLIMITED,
-    advance_state,
+    advance_at,
     compute_row,
     fill_states,
     forced_bytes,
     keep_row,
     plain_mechanism,
-    row_of,
+    row_at,
 )
 from structspec.masks.helpers import FEWEST, keep_rows
 from structspec.masks.probes import other_probes
@@ -173,9 +173,7 @@ class Constraint:
         cache = self._cache
         with cache.lock:
             if self._covered and token not in self.vocab.eos_ids:
-                following = advance_state(
-                    cache.header, cache.known, cache.words, state, cache.epoch, token
-                )
+                following = advance_at(*cache.addresses, state, cache.epoch, token)
                 if following > 0:
                     return following
             return self._advance(state, int(token))
@@ -209,9 +207,7 @@ class Constraint:
     def _step(self, state: int, token: int) -> int:
         """The state after a token, or `REJECTED` or `STALE`."""
         cache = self._cache
-        return cache.run(
-            advance_state, cache.header, cache.known, cache.words, state, cache.epoch, token
-        )
+        return cache.run(advance_at, *cache.addresses, state, cache.epoch, token)
 
     def _completable(self, state: int) -> bool:
         """Whether this vocabulary can complete the text (covered ones always can)."""
@@ -314,8 +310,11 @@ class Constraint:
         Rows that are not kept yet are computed on `settings.threads()` threads. Raises TypeError
         or ValueError for another `out`, or a `left` of another length.
         """
-        self._check_fill(states, out, left)
         cache = self._cache
+        # PERF: one kept row takes a microsecond; most calls pass an array that fits exactly.
+        exact = type(out) is np.ndarray and out.dtype is _UINT32 and left is None
+        if not exact or out.shape != (len(states), self._words):
+            self._check_fill(states, out, left)
         if left is None and len(states) == 1:
             row = cache.rows.get(states[0])
             if row is not None:
@@ -345,10 +344,6 @@ class Constraint:
         out: NDArray[np.uint32],
         left: Sequence[int | None] | None,
     ) -> None:
-        # PERF: one kept row takes a microsecond; most calls pass an array that fits exactly.
-        exact = type(out) is np.ndarray and out.dtype is _UINT32
-        if exact and left is None and out.shape == (len(states), self._words):
-            return
         if not isinstance(out, np.ndarray) or out.dtype not in (np.uint32, np.int32):
             kind = out.dtype if isinstance(out, np.ndarray) else type(out).__name__
             raise TypeError(f"out must be an array of uint32, not {kind}")
@@ -364,7 +359,7 @@ class Constraint:
         """The number of a state's row in the pool; hold the lock."""
         cache = self._cache
         if self._covered:
-            number = cache.run(row_of, cache.header, cache.known, cache.words, state, cache.epoch)
+            number = cache.run(row_at, *cache.addresses, state, cache.epoch)
             if number == STALE:
                 raise StaleState(state)
             return number
