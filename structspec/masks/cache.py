@@ -28,8 +28,7 @@ from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded, StaleState
 from structspec.limits import Limits
 from structspec.machine_code.linking import load
-from structspec.masks.fill import FULL, SHORT, STALE
-from structspec.masks.tables import WIDE, Knowledge, Known, VocabularyTables
+from structspec.masks.tables import FULL, SHORT, STALE, WIDE, Knowledge, Known, VocabularyTables
 
 #: Low bits of a state number hold the configuration, the others the epoch.
 EPOCH_SHIFT = 32

@@ -33,6 +33,7 @@ from structspec.masks.places import (
     pair_of,
 )
 from structspec.masks.tables import Known, Words
+from structspec.vocab.characters import EVERY, LEAD_RANGES
 
 _CLASS_OF, _NEXT, _COUNT = slot(Slot.CLASS_OF), slot(Slot.NEXT), slot(Slot.COUNT)
 _CONFIG_COST, _CLASSES = slot(Slot.CONFIG_COST), int(Count.CLASSES)
@@ -44,6 +45,8 @@ _PLACE, _FAR, _DEPENDS = slot(Known.PLACE), slot(Known.FAR), slot(Known.DEPENDS)
 _ENDLESS, _CONFIG_START = slot(Known.ENDLESS), slot(Slot.CONFIG_START)
 _CONFIG_ITEMS, _CONFIG_ACCEPTS = slot(Slot.CONFIG_ITEMS), slot(Slot.CONFIG_ACCEPTS)
 _EDGE_START, _FINAL = slot(Slot.EDGE_START), slot(Slot.FINAL)
+
+_RANGES = len(LEAD_RANGES)
 
 #: Longer chains need not be known: no plain token has more characters.
 LONGEST_CHAIN = 64
@@ -181,12 +184,13 @@ def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
     """
     probes, content = i32(known, _PROBES), u32(known, _CONTENT)
     at = 1
+    every = probes[0] == _RANGES
     for _ in range(probes[0]):
         n_leads, n_more = probes[at], probes[at + 1]
         first, last = wide(probes[at + 2]), wide(probes[at + 3])
         leads = at + 4
         at = leads + n_leads
-        fits = True
+        fits, dead = True, True
         previous = DEAD
         for k in range(n_leads):
             following = follow(header, known, config, np.int64(probes[leads + k]))
@@ -195,17 +199,21 @@ def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
             following = within(header, known, following)
             if following < 0:
                 return following
-            if following != previous:
+            if following == DEAD:
+                fits = False
+            elif fits and following != previous:
+                dead = False
                 previous = following
                 following = _through(header, known, following, np.int64(at), np.int64(n_more))
                 if following < DEAD:
                     return following
                 fits = following == target
-            elif following == DEAD:
-                fits = False
-            if not fits:
+            else:
+                dead = False
+            if not (fits or dead):
                 break
-        for bit in range(first, last + 1):
+        every = every and fits
+        for bit in range(first, last + 1 if not dead else first):
             all_of_it = wide(1)
             if not fits:
                 all_of_it = _all_lead(header, known, config, wide(bit), target)
@@ -215,6 +223,8 @@ def _add_others(header, known, config, target):  # type: ignore[no-untyped-def]
                 content[4 * config] |= np.uint32(1) << np.uint32(bit)
         for _ in range(n_more):
             at += 1 + probes[at]
+    if every:
+        content[4 * config] |= np.uint32(1) << np.uint32(EVERY)
     return 0
 
 

@@ -44,24 +44,13 @@ from structspec.errors import (
 )
 from structspec.limits import Limits
 from structspec.masks.cache import END, Cache, Row
-from structspec.masks.fill import (
-    NONE,
-    REJECTED,
-    SEVERAL,
-    STALE,
-    UNLIMITED,
-    advance_at,
-    compute_row,
-    fill_states,
-    forced_bytes,
-    keep_row,
-    plain_mechanism,
-    row_at,
-)
+from structspec.masks.fill import UNLIMITED, compute_row, fill_states, plain_mechanism, row_at
 from structspec.masks.helpers import FEWEST, keep_rows
+from structspec.masks.pool import keep_row
 from structspec.masks.probes import other_probes
 from structspec.masks.serial import pack_costs, unpack_costs
-from structspec.masks.tables import Knowledge, VocabularyTables
+from structspec.masks.steps import NONE, SEVERAL, advance_at, forced_bytes
+from structspec.masks.tables import REJECTED, STALE, Knowledge, VocabularyTables
 from structspec.vocab import Vocabulary
 
 # Below this many tokens a full walk beats the bulk classes.

@@ -38,8 +38,7 @@ from structspec.errors import UnsupportedFeature
 from structspec.limits import Limits
 from structspec.masks.cache import END, Cache, Row
 from structspec.masks.constraint import Constraint, as_int
-from structspec.masks.fill import REJECTED
-from structspec.masks.tables import VocabularyTables, Words
+from structspec.masks.tables import REJECTED, VocabularyTables, Words
 from structspec.vocab import Vocabulary
 
 __all__ = ["DistinctConstraint"]

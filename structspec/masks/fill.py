@@ -1,16 +1,19 @@
-"""Mask rows: which tokens a configuration allows, and the states behind tokens (numba kernels).
+"""Mask rows: which tokens a configuration allows (numba kernels).
 
 A row is made of the plain tokens (see `vocab.plain`) and the others. Where plain text changes
 nothing, as in a free string, all plain tokens are one precomputed bitset and the others are decided
 by their tails; a bounded string with room for the longest token, the same with a walk of the
 others; one that is nearly full, the bitset of its length; anything else is walked, with subtrees
-that are allowed or refused as a whole left out. Then special tokens and end tokens.
+that are allowed or refused as a whole left out. Where most text leads to such a place, as in a key
+beside declared keys, the row begins as that place's and the walk looks at what differs (`_beside`).
+What begins with white space is walked from behind it, where it changes nothing (`blanks`). Then
+special tokens and end tokens.
 
 Rows are uint32[ceil(V / 32)], bit `i % 32` of word `i // 32` is token i. They lie in a pool, equal
 rows once. Public states are `epoch << 32 | configuration`.
 
-Sibling: `constraint`, the only caller. Cost: see docs/masks.md. Numbers are passed as `np.int64`:
-numba would compile a kernel once more for each literal.
+Siblings: `constraint`, the only caller; `steps`, the states behind tokens. Cost: see docs/masks.md.
+Numbers are passed as `np.int64`: numba would compile a kernel once more for each literal.
 """
 
 from __future__ import annotations
@@ -18,54 +21,45 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
-from structspec.automata.memory import Count, Slot, _pointer_u32, i32, inner, slot, u8, u32, wide
+from structspec.automata.memory import Count, Slot, _pointer_u32, i32, inner, slot, u32, wide
 from structspec.automata.pushdown import DEAD
 from structspec.machine_code.kernel import kernel
 from structspec.machine_code.linking import address, header_at, linked
+from structspec.masks.blanks import blank_room
 from structspec.masks.classify import chain, classify, enter, follow, may_end
+from structspec.masks.covers import NOT_COVERED, covers
 from structspec.masks.places import (
-    EXIT,
     FEW_PAIRS,
-    FINAL,
     HIDDEN,
     SPLIT,
     WHOLE,
+    cost_of,
     floor_of,
-    leave_at,
-    pair_of,
     place_of,
     stride,
 )
-from structspec.masks.tables import CHUNK_BITS, NODES, Known, Tally, Words
-from structspec.masks.walk import NOT_COVERED, covers, walk
+from structspec.masks.pool import keep_row, pool_row
+from structspec.masks.tables import FULL, NODES, SHORT, STALE, Known, Tally, Words
+from structspec.masks.walk import walk
 from structspec.vocab.blocks import CONTENT, HEIGHT
+from structspec.vocab.characters import EVERY
 
 _CLASS_OF, _COUNT, _CONFIG_COST = slot(Slot.CLASS_OF), slot(Slot.COUNT), slot(Slot.CONFIG_COST)
 _CONFIG_ACCEPTS, _CONFIGS = slot(Slot.CONFIG_ACCEPTS), int(Count.CONFIGS)
 _CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
-_EDGE_START, _EDGE_CLASS = slot(Slot.EDGE_START), slot(Slot.EDGE_CLASS)
-_EDGE_PRIMARY = slot(Slot.EDGE_PRIMARY)
 _WALK, _OTHERS, _TAILS = slot(Words.WALK), slot(Words.OTHERS), slot(Words.TAILS)
 _UPTO, _EOS, _BEGUN = slot(Words.UPTO), slot(Words.EOS), slot(Words.BEGUN)
-_TOKEN_START, _TOKEN_BYTES = slot(Words.TOKEN_START), slot(Words.TOKEN_BYTES)
-_ROW_OF, _WORST, _POOL = slot(Known.ROW_OF), slot(Known.WORST), slot(Known.POOL)
-_POOL_HASH, _SPECIALS, _TALLY = slot(Known.POOL_HASH), slot(Known.SPECIALS), slot(Known.COUNT)
-_CONTENT, _DEAREST, _CLASS_BYTE = slot(Known.CONTENT), slot(Known.DEAREST), slot(Known.CLASS_BYTE)
+_PIECES = slot(Words.PIECES)
+_ROW_OF, _SPECIALS, _TALLY = slot(Known.ROW_OF), slot(Known.SPECIALS), slot(Known.COUNT)
+_CONTENT, _DEAREST = slot(Known.CONTENT), slot(Known.DEAREST)
 _ROWS, _DONE, _WORDS, _BULK = int(Tally.ROWS), int(Tally.DONE), int(Tally.WORDS), int(Tally.BULK)
 _ROOM = int(Tally.ROOM)
 _PLACE, _ENDLESS, _SIDE = slot(Known.PLACE), slot(Known.ENDLESS), slot(Known.SIDE)
 _SIDE_CONFIG, _SIDE_FRAMES = int(Tally.SIDE_CONFIG), int(Tally.SIDE_FRAMES)
 _SIDE_WORST = int(Tally.SIDE_WORST)
-_IN_CHUNK = (1 << CHUNK_BITS) - 1
 
-#: Values of CLASS_BYTE for classes that hold several writable bytes, or none. (Not −1: byte + 1 is
-#: compared with 0, "no byte yet", in `only_byte`.)
-SEVERAL, NONE = -2, -3
 #: A limit above every cost: nothing is filtered.
 UNLIMITED = 1 << 30
-#: Results: the pool is full; arrays by configuration are too short; the state is from before
-#: `compact`; the token leads nowhere.
-FULL, SHORT, STALE, REJECTED = -4, -5, -6, -7
 _LOW = (1 << 32) - 1
 
 
@@ -115,23 +109,45 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
     place = enter(header, known, config)
     if place < 0:
         return place
-    if place == WHOLE:
-        return _place_row(header, known, words, config, np.int64(0), limit, row, wide(0))
     start = i32(header, _CONFIG_START)
     pairs = (start[config + 1] - start[config]) >> 1
+    room, after = blank_room(header, known, config)
+    if room < 0:
+        return room
+    costs = i32(header, _CONFIG_COST)
+    if room and costs[after] > limit:
+        room = wide(0)
+    blanks = wide(-1 if room else 0)
+    plain, others = np.int64(_WALK), np.int64(_OTHERS)
     worst = wide(0)
-    if pairs > FEW_PAIRS:
-        for trie in (np.int64(_WALK), np.int64(_OTHERS)):
-            code = walk(header, known, words, trie, config, wide(0), limit, row, wide(0), wide(0))
+    if place == WHOLE:
+        worst = _place_row(header, known, words, config, np.int64(0), limit, row, wide(0), blanks)
+    elif pairs > FEW_PAIRS:
+        for trie in (plain, others):
+            code = walk(
+                header, known, words, trie, config, wide(0), limit, row, wide(0), wide(0), blanks
+            )
             if code < 0:
                 return code
             worst = max(worst, code)
+    else:
+        for i in range(pairs):
+            hollow, frames = place_of(header, known, config, i)
+            if hollow < 0:
+                return hollow
+            more = wide(1 if i else 0)
+            code = _place_row(header, known, words, hollow, frames, limit, row, more, blanks)
+            if code < 0:
+                return code
+            worst = max(worst, code)
+    if room == 0 or worst < 0:
         return worst
-    for i in range(pairs):
-        hollow, frames = place_of(header, known, config, i)
-        if hollow < 0:
-            return hollow
-        code = _place_row(header, known, words, hollow, frames, limit, row, wide(1 if i else 0))
+    worst = max(worst, costs[after])
+    frames = wide(0)
+    if place > SPLIT:
+        config, frames = place - 1, wide(i32(header, _CONFIG_ITEMS)[start[config] + 1])
+    for trie in (plain, others):
+        code = walk(header, known, words, trie, config, frames, limit, row, wide(1), wide(0), room)
         if code < 0:
             return code
         worst = max(worst, code)
@@ -139,20 +155,34 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
 
 
 @kernel
-def _place_row(header, known, words, config, frames, limit, row, more):  # type: ignore[no-untyped-def]
-    """Add the tokens that a place allows. more: 1 if the row holds others already."""
+def _place_row(header, known, words, config, frames, limit, row, more, blanks):  # type: ignore[no-untyped-def]
+    """Add the tokens that a place allows. more: 1 if the row holds others already. blanks: −1 to
+    leave out those that begin with white space.
+    """
     plain, others = np.int64(_WALK), np.int64(_OTHERS)
     still = wide(0)
     if not i32(known, _TALLY)[_BULK]:
-        worst = walk(header, known, words, plain, config, frames, limit, row, more, still)
+        worst = walk(header, known, words, plain, config, frames, limit, row, more, still, blanks)
     else:
         worst = _plain_row(header, known, words, config, frames, limit, row)
         if worst == NOT_COVERED:
-            worst = walk(header, known, words, plain, config, frames, limit, row, more, still)
+            target, dearest = _beside(header, known, words, config, frames, limit, more)
+            if target < 0:
+                return target
+            worst = walk(
+                header, known, words, plain, config, frames, limit, row, more, target, blanks
+            )
+            if worst >= 0:
+                worst = max(worst, dearest)
         if worst >= 0:
             still = _still(header, known, words, config)
             if still == config:
-                others, still = np.int64(_TAILS), wide(0)
+                others, still, blanks = np.int64(_TAILS), wide(0), wide(0)
+                cost = wide(NOT_COVERED)
+                if limit == UNLIMITED:
+                    cost = _add_pieces(header, known, words, config, frames, row)
+                if cost >= 0:
+                    worst, still = max(worst, cost), wide(-1)
             elif still and (frames == 0 or limit != UNLIMITED):
                 still = wide(0)
             elif still:
@@ -162,8 +192,26 @@ def _place_row(header, known, words, config, frames, limit, row, more):  # type:
                 worst = max(worst, code)
     if worst < 0:
         return worst
-    code = walk(header, known, words, others, config, frames, limit, row, more, still)
+    code = walk(header, known, words, others, config, frames, limit, row, more, still, blanks)
     return code if code < 0 else max(worst, code)
+
+
+@inner
+def _beside(header, known, words, config, frames, limit, more):  # type: ignore[no-untyped-def]
+    """Where most text leads and then changes nothing and all plain tokens may follow, and their
+    largest cost: the walk need only look at what differs. 0 if that is nowhere, or a code.
+    """
+    target = classify(header, known, config)
+    if target <= DEAD or target == config or frames == 0 or more:
+        return min(target, wide(0)), wide(0)
+    onward = classify(header, known, target)
+    if onward != target:
+        return min(onward, wide(0)), wide(0)
+    floor, trie, root = floor_of(header, frames), np.int64(_WALK), np.int64(0)
+    worst = covers(header, known, words, trie, target, frames, floor, root, limit)
+    if worst < 0:
+        return wide(0) if worst == NOT_COVERED else worst, wide(0)
+    return target, worst
 
 
 @inner
@@ -176,11 +224,31 @@ def _side_row(header, known, words, config, frames):  # type: ignore[no-untyped-
     for w in range(len(side)):
         side[w] = 0
     tails, all_ = np.int64(_TAILS), np.int64(UNLIMITED)
-    worst = walk(header, known, words, tails, config, frames, all_, side, wide(0), wide(0))
+    least = _add_pieces(header, known, words, config, frames, side)
+    rest = wide(-1 if least >= 0 else 0)
+    none = wide(0)
+    worst = walk(header, known, words, tails, config, frames, all_, side, none, rest, none)
     if worst >= 0:
+        worst = max(worst, least)
         tally[_SIDE_CONFIG], tally[_SIDE_FRAMES] = config, frames
         tally[_SIDE_WORST] = worst
     return worst
+
+
+@inner
+def _add_pieces(header, known, words, config, frames, row):  # type: ignore[no-untyped-def]
+    """Add the tokens whose tails are characters beyond ASCII or beginnings of such, if any
+    character leads from `config` back to it. Returns a bound above their costs, or `NOT_COVERED`.
+    """
+    if not u32(known, _CONTENT)[4 * config] & np.uint32(1 << EVERY):
+        return wide(NOT_COVERED)
+    cost = cost_of(header, known, config, frames, floor_of(header, frames))
+    if cost < 0:
+        return wide(NOT_COVERED)
+    pieces = u32(words, _PIECES)
+    for w in range(len(row)):
+        row[w] |= pieces[w]
+    return cost + 3  # the bytes that a character may lack; each is a token
 
 
 @inner
@@ -294,66 +362,6 @@ def _any_plain(header, known, config):  # type: ignore[no-untyped-def]
     return False
 
 
-# -- rows that are kept ------------------------------------------------------------------------
-
-
-@kernel
-def pool_row(known, number):  # type: ignore[no-untyped-def]
-    """A row of the pool, or the free place behind the last one."""
-    words = i32(known, _TALLY)[_WORDS]
-    chunk = header_at(known[2 * _POOL])[number >> CHUNK_BITS]
-    address = chunk + (number & _IN_CHUNK) * words * 4
-    return carray(_pointer_u32(address), (words,))  # type: ignore[call-arg]
-
-
-@kernel
-def keep_row(header, known, config, worst):  # type: ignore[no-untyped-def]
-    """Keep the row that lies in the pool's free place for a configuration.
-
-    Returns the row's number: that of an equal row if there is one.
-    """
-    tally, table = i32(known, _TALLY), i32(known, _POOL_HASH)
-    words, rows = tally[_WORDS], tally[_ROWS]
-    row = pool_row(known, np.int64(rows))
-    a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-    k = np.uint64(0x9E3779B97F4A7C15)
-    w = 0
-    while w + 4 <= words:  # four lanes: one would wait for its own products
-        a = (a ^ row[w]) * k
-        b = (b ^ row[w + 1]) * k
-        c = (c ^ row[w + 2]) * k
-        d = (d ^ row[w + 3]) * k
-        w += 4
-    while w < words:
-        a = (a ^ row[w]) * k
-        w += 1
-    a = (a ^ (b >> np.uint64(17)) ^ (c >> np.uint64(29)) ^ (d >> np.uint64(7))) * k
-    h = np.int64((a ^ b ^ c ^ d) >> np.uint64(33))
-    mask = len(table) // 2 - 1
-    i = h & mask
-    found = -1
-    while table[2 * i]:
-        if table[2 * i + 1] == h:
-            other = pool_row(known, np.int64(table[2 * i] - 1))
-            equal = True
-            for w in range(words):
-                if other[w] != row[w]:
-                    equal = False
-                    break
-            if equal:
-                found = table[2 * i] - 1
-                break
-        i = (i + 1) & mask
-    if found < 0:
-        found = rows
-        table[2 * i] = rows + 1
-        table[2 * i + 1] = h
-        tally[_ROWS] = rows + 1
-    i32(known, _ROW_OF)[config] = found + 1
-    i32(known, _WORST)[config] = worst
-    return found
-
-
 @kernel
 def row_at(header, known, words, state, epoch):  # type: ignore[no-untyped-def]
     """The number of a state's row, computed if need be; or a negative code. Headers by address:
@@ -402,114 +410,3 @@ def fill_states(header, known, words, states, epoch, out):  # type: ignore[no-un
                 out[i, w] = row[w]
         tally[_DONE] = i + 1
     return 0
-
-
-# -- steps -------------------------------------------------------------------------------------
-
-
-@kernel
-def advance_at(header, known, words, state, epoch, token):  # type: ignore[no-untyped-def]
-    """The state after a token, or a negative code (`REJECTED`, `STALE`, …). Headers by address.
-
-    Tokens without text lead nowhere, except special tokens that the grammar names.
-    """
-    header, known, words = header_at(header), header_at(known), header_at(words)
-    config = state & _LOW
-    if state >> 32 != epoch or config >= i32(header, _COUNT)[_CONFIGS]:
-        return STALE
-    if len(i32(known, _ROW_OF)) < len(i32(header, _CONFIG_START)):
-        return SHORT
-    if i32(known, _PLACE)[config] == HIDDEN:
-        return STALE
-    start, data = i32(words, _TOKEN_START), u8(words, _TOKEN_BYTES)
-    if token < 0 or token + 1 >= len(start) or start[token] == start[token + 1]:
-        specials = i32(known, _SPECIALS)
-        for i in range(0, len(specials), 2):
-            if specials[i] == token:
-                config = stride(header, known, config, np.int64(specials[i + 1]))
-                if config <= DEAD:
-                    return REJECTED if config == DEAD else config
-                return (epoch << 32) | config
-        return REJECTED
-    config = _after(header, known, config, data, start[token], start[token + 1])
-    if config <= DEAD:
-        return REJECTED if config == DEAD else config
-    return (epoch << 32) | config
-
-
-@inner
-def _after(header, known, config, data, begin, end):  # type: ignore[no-untyped-def]
-    """The configuration after `data[begin:end]`, `DEAD` or a negative code."""
-    classes = i32(header, _CLASS_OF)
-    frames = wide(0)
-    for i in range(begin, end):
-        if frames == 0:
-            place = enter(header, known, config)
-            if place < 0:
-                return place
-            if place <= SPLIT:
-                config = stride(header, known, config, np.int64(classes[data[i]]))
-                if config <= DEAD:
-                    return config
-                continue
-            frames = wide(i32(header, _CONFIG_ITEMS)[i32(header, _CONFIG_START)[config] + 1])
-            config = place - 1
-        config = follow(header, known, config, np.int64(classes[data[i]]))
-        if config <= DEAD:
-            return config
-        if config >= EXIT:
-            state = config - FINAL if config >= FINAL else config - EXIT
-            config = leave_at(address(header), address(known), state, frames)
-            if config <= DEAD:
-                return config
-            frames = wide(0)
-    if frames == 0:
-        return config
-    state, _ = pair_of(header, config, wide(0))
-    return leave_at(address(header), address(known), state, frames)
-
-
-@kernel
-def only_byte(header, known, config, primary):  # type: ignore[no-untyped-def]
-    """The single byte that may follow: byte + 1, 0 if there is a choice (or the text may end).
-
-    primary: 1 to leave out edges that only another spelling takes.
-    """
-    if i32(header, _CONFIG_ACCEPTS)[config]:
-        return 0
-    start, items = i32(header, _CONFIG_START), i32(header, _CONFIG_ITEMS)
-    edge_start, edge_class = i32(header, _EDGE_START), i32(header, _EDGE_CLASS)
-    edge_primary, class_byte = i32(header, _EDGE_PRIMARY), i32(known, _CLASS_BYTE)
-    found = 0
-    for i in range(start[config], start[config + 1], 2):
-        state = items[i]
-        for e in range(edge_start[state], edge_start[state + 1]):
-            byte = class_byte[edge_class[e]]
-            if byte == NONE or found == byte + 1 or (primary and not edge_primary[e]):
-                continue
-            following = stride(header, known, config, np.int64(edge_class[e]))
-            if following < 0:
-                return following
-            if following == DEAD:
-                continue
-            if byte == SEVERAL or found:
-                return 0
-            found = byte + 1
-    return found
-
-
-@kernel
-def forced_bytes(header, known, config, primary, out):  # type: ignore[no-untyped-def]
-    """Write the bytes that must follow to `out`. Returns how many, or a negative code."""
-    classes = i32(header, _CLASS_OF)
-    for i in range(len(out)):
-        byte = only_byte(header, known, config, primary)
-        if byte < 0:
-            return byte
-        if byte == 0:
-            return i
-        out[i] = byte - 1
-        config = stride(header, known, config, np.int64(classes[byte - 1]))
-        if config < 0:
-            return config
-    return len(out)

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from structspec.automata.memory import Count, Slot
 from structspec.errors import BudgetExceeded
 from structspec.masks.cache import END, TRACKED, Cache, Copier
-from structspec.masks.fill import fill_states, keep_row
+from structspec.masks.fill import fill_states
+from structspec.masks.pool import keep_row
 
 __all__ = ["FEWEST", "keep_rows"]
 

@@ -34,11 +34,17 @@ def allow(ranges, n, low, high):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def write(known, words, trie, row, more, ranges, n, begun, seen, mode, into):  # type: ignore[no-untyped-def]
-    """Write ranges, of positions from `begun` up to `seen`. Returns the mode and the row in use."""
+def write(known, words, trie, row, more, ranges, n, begun, seen, mode):  # type: ignore[no-untyped-def]
+    """Write ranges, of positions from `begun` up to `seen`. Returns the mode.
+
+    What is taken out is taken out of `row`, or of SCRATCH if `row` holds more.
+    """
     if n == 0:
-        return mode, into
+        return mode
     ids = i32(words, trie + IDS)
+    into = row
+    if more and mode != ADD:
+        into = u32(known, _SCRATCH)
     if mode == UNDECIDED:
         mode = wide(ADD)
         size = wide(0)
@@ -46,19 +52,17 @@ def write(known, words, trie, row, more, ranges, n, begun, seen, mode, into):  #
             size += ranges[2 * i + 1] - ranges[2 * i]
         if trie == _WALK and i32(known, _TALLY)[_BULK] and 2 * size > seen:
             mode = wide(TAKE_OUT)
-            if more:
-                into = u32(known, _SCRATCH)
             upto = u32(words, _UPTO)
             at = len(upto) - len(row)
             for w in range(len(row)):
                 into[w] = upto[at + w]
     for i in range(n):
         if mode == ADD:
-            add(into, ids, wide(ranges[2 * i]), wide(ranges[2 * i + 1]))
+            add(row, ids, wide(ranges[2 * i]), wide(ranges[2 * i + 1]))
         else:
             take_out(into, ids, begun, wide(ranges[2 * i]))
             begun = wide(ranges[2 * i + 1])
-    return mode, into
+    return mode
 
 
 @inner

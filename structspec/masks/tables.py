@@ -42,6 +42,7 @@ class Words(IntEnum):
     BEGUN = 13
     CHARACTERS = 14  # those beyond ASCII, by group (`vocab.characters`)
     CHARACTER_START = 15
+    PIECES = 16  # a row: the tokens whose tails are a character or its beginning
 
 
 #: Offsets of a `Blocks`' arrays from its first slot.
@@ -66,6 +67,7 @@ class Known(IntEnum):
     # by state of the network
     HOLLOW = 21  # its hollow configuration; 0: not made
     ENTERED = 27  # the configuration of a rule that begins there and is all of the text; 0: none
+    BLANKS = 33  # how much white space leads on to states that differ in nothing else, plus two
     CALLS = 28  # 1 if it is left through its configuration, 2 if its rules are walked by themselves
     # others
     SCRATCH = 22  # a row
@@ -124,6 +126,9 @@ _CHUNK = 1 << CHUNK_BITS
 _POOL_HASH = wide(Known.POOL_HASH)
 #: Result of kernels: CURSORS or STACK is too short for a configuration.
 WIDE = -3
+#: Results: the pool is full; arrays by configuration are too short; the state is from before
+#: `compact`; the token leads nowhere.
+FULL, SHORT, STALE, REJECTED = -4, -5, -6, -7
 #: Entries of ALIVE, minus one, and the numbers of each.
 ALIVE_MASK, ALIVE_WIDTH = 255, 9
 #: Entries of SEEN_PLACES, minus one: 64 KiB, since looking must not cost what it saves.
@@ -154,6 +159,7 @@ class VocabularyTables(Memory):
             self._put_blocks(slot, blocks)
         self.put(Words.UPTO, plain.upto)
         self.put(Words.BEGUN, plain.begun)
+        self.put(Words.PIECES, plain.pieces)
         self.put(Words.CHARACTERS, plain.characters.data)
         self.put(Words.CHARACTER_START, plain.characters.start)
         lengths = np.fromiter((len(t or b"") for t in vocab.tokens), np.int64, len(vocab.tokens))
@@ -223,6 +229,7 @@ class Knowledge(Memory):
                 Known.ENTERED: states,
                 Known.SEEN_PLACES: 4 * (SEEN_MASK + 1),
                 Known.CALLS: states,
+                Known.BLANKS: states,
                 Known.ALIVE: ALIVE_WIDTH * (ALIVE_MASK + 1),
             }
         )

@@ -9,7 +9,9 @@ Invariants
 - with summaries (only for tries of well-formed UTF-8): `height[n]` is the most characters that a
   token completes below n, and `content[4n : 4n + 4]` a set of 128 bits, the ASCII characters that
   occur below n and for characters beyond ASCII the bit of their first byte, `LEAD_BIT`. A node
-  inside of a character also has the bits `MID` and that of its character.
+  inside of a character also has the bits `MID` and that of its character;
+- without summaries `height[n]` counts bytes, and `content[4n]` is 1 if nothing but JSON's white
+  space stands below n, else 0.
 
 Cost: one linear pass over a `Trie` (numba), 41 bytes a node.
 Sibling: `trie.Trie`, the depth-first form it is made from, smaller and easier to search.
@@ -46,8 +48,8 @@ RECORD: Final = 10
 @dataclass(frozen=True, eq=False)
 class Blocks:
     """See the module. Shapes: N nodes; `byte` uint8[N], `nodes` int32[N, RECORD], a node's fields
-    side by side since a walk that looks at one wants the others; `ids` int32[tokens]. Without
-    summaries their fields are 0. All arrays are read-only."""
+    side by side since a walk that looks at one wants the others; `ids` int32[tokens]. All arrays
+    are read-only."""
 
     byte: npt.NDArray[np.uint8]
     nodes: npt.NDArray[np.int32]
@@ -110,10 +112,8 @@ class Blocks:
         byte, *fields, content = arrays
         nodes = np.zeros((len(byte), RECORD), np.int32)
         for place, field in zip((FIRST, LAST, LOW, OWN, HIGH, HEIGHT), fields, strict=True):
-            if len(field):
-                nodes[:, place] = field
-        if bits is not None:
-            nodes[:, CONTENT:] = content.view(np.int32).reshape(-1, 4)
+            nodes[:, place] = field
+        nodes[:, CONTENT:] = content.view(np.int32).reshape(-1, 4)
         byte.flags.writeable = nodes.flags.writeable = False
         return cls(byte, nodes, trie.token_ids, trie.max_depth)
 
@@ -128,8 +128,8 @@ def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: bool, bits: Any) 
     low = np.zeros(n, np.int32)
     own = np.zeros(n, np.int32)
     high = np.zeros(n, np.int32)
-    height = np.zeros(n if summaries else 0, np.int32)
-    content = np.zeros(4 * n if summaries else 0, np.uint32)
+    height = np.zeros(n, np.int32)
+    content = np.zeros(4 * n, np.uint32)
     free = 1
     for o in range(n):  # depth first, so the place of o is known
         p = place[o]
@@ -144,7 +144,18 @@ def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: bool, bits: Any) 
             free += 1
             child = skip[child]
         last[p] = free
-    if summaries:
+    if not summaries:
+        for p in range(n):
+            content[4 * p] = 1
+        for o in range(n - 1, -1, -1):
+            child = o + 1
+            while child < skip[o]:
+                b, p, c = old_byte[child], place[o], place[child]
+                height[p] = max(height[p], height[c] + 1)
+                if content[4 * c] == 0 or b not in (0x20, 0x09, 0x0A, 0x0D):
+                    content[4 * p] = 0
+                child = skip[child]
+    else:
         missing = np.zeros(n, np.uint8)  # bytes that the character at the node still needs
         point = np.zeros(n, np.int32)  # the code point, as far as it is there
         for o in range(n):

@@ -5,8 +5,8 @@ place. ASCII characters are bits of their own. Those beyond share one with other
 of first bytes and kind: letters, or all the rest. So `\\w` and `\\p{L}`, which take the letters of
 nearly every range and not all of any, are sets of whole groups, and so is "any character".
 
-Invariants: bits 0 and 1 are free and bit 2 is `MID`; those of groups are the other control
-characters, which never stand in plain text.
+Invariants: bit 0 is `EVERY`, bit 1 is free and bit 2 is `MID`; those of groups are the other
+control characters, which never stand in plain text.
 
 Sibling: `blocks`, whose summaries are such sets; `masks.classify` finds the set of a state.
 
@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LEAD_RANGES", "MID", "Characters", "character_bits", "range_bits"]
+__all__ = ["EVERY", "LEAD_RANGES", "MID", "Characters", "character_bits", "range_bits"]
 
 LEAD_RANGES: Final = (
     (0xC2, 0xC2), (0xC3, 0xC3), (0xC4, 0xDF), (0xE0, 0xE0), (0xE1, 0xE1), (0xE2, 0xE2),
@@ -35,6 +35,9 @@ alone, and no range holds two shapes of UTF-8 characters."""
 
 #: Where no letters are: private use, tags.
 _NO_LETTERS = (0xEE, 0xF1, 0xF4)
+
+EVERY: Final = 0
+"""The bit of sets that hold all characters beyond ASCII, those that no token holds included."""
 
 MID: Final = 2
 """The bit of nodes inside of a character."""

@@ -14,6 +14,7 @@ Invariants
   of `rest` only what follows its longest plain beginning, so it is much smaller: where plain text
   changes nothing, a token may follow iff its tail may and its beginning has allowed characters;
 - `begun` is the set of all characters (as in `Blocks.content`) in those beginnings;
+- bit i of `pieces` is set iff the tail of token i is a character beyond ASCII or its beginning;
 - `characters` are all of plain tokens and of those beginnings.
 
 Cost: linear in the bytes of the vocabulary (numba); `upto` takes 4 * (Lmax + 1) * ceil(V / 32)
@@ -61,6 +62,7 @@ class PlainTokens:
     others: Blocks
     tails: Blocks
     begun: npt.NDArray[np.uint32]
+    pieces: npt.NDArray[np.uint32]
     characters: Characters
 
     @property
@@ -99,6 +101,10 @@ class PlainTokens:
                     start -= 1  # a long plain token: its last character stands for it
                 tails[i] = token[start:]
                 beginnings.add(token[:start])
+        pieces = np.zeros(upto.shape[1], np.uint32)
+        for i in others:
+            if _is_piece(tails[i] or b""):
+                pieces[i >> 5] |= np.uint32(1 << (i & 31))
         before = set(b"".join(beginnings).decode())
         characters = before.union(b"".join(tokens[i] or b"" for i in ids.tolist()).decode())
         bits = character_bits(characters)
@@ -114,8 +120,23 @@ class PlainTokens:
             others=Blocks.build(rest),
             tails=Blocks.build(Trie.build(tails)),
             begun=begun_set,
+            pieces=pieces,
             characters=Characters(characters, bits),
         )
+
+
+def _is_piece(tail: bytes) -> bool:
+    """Whether a character beyond ASCII begins with these bytes, or is them."""
+    if not tail or not 0xC2 <= tail[0] <= 0xF4:
+        return False
+    length = 2 + (tail[0] >= 0xE0) + (tail[0] >= 0xF0)
+    if len(tail) == 1 or len(tail) > length:
+        return len(tail) == 1
+    try:  # the second byte decides, and any may follow it
+        tail.ljust(length, b"\x80").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @kernel

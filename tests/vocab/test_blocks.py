@@ -114,3 +114,25 @@ def test_a_tail_is_what_follows_the_plain_beginning(texts: list[str], data: st.D
                 or tail[0] in b'"\\'
                 or (tail.decode("utf-8", "replace")[0] == "\ufffd")
             )
+
+
+@given(st.lists(st.text(' \n\tab"', min_size=1, max_size=5), max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_without_summaries_heights_are_bytes_and_white_space_is_marked(texts: list[str]) -> None:
+    blocks = Blocks.build(Trie.build([t.encode() for t in texts]))
+    for node in range(blocks.size):
+        inside = [data for data in below(blocks, node) if data]
+        assert blocks.height[node] == max(map(len, inside), default=0)
+        blank = not any(data.strip(b" \t\n\r") for data in inside)
+        assert blocks.content[4 * node] == blank
+
+
+def test_pieces_are_tails_of_one_character_or_its_beginning() -> None:
+    texts = ["é", "a", "中", "🙂", 'a"']
+    tokens: list[bytes | None] = [t.encode() for t in texts]
+    wanted = [b"\xc3", b"ab\xe4\xb8", b"\xf0\x9f\x99", "é".encode() * 70]
+    others = [b"\xa9", b"\xc3\xc3", b"\xe0\x80", b"\xed\xa0", b"\xf5", b'\xc3"', b'"\xc3', b"\xc0"]
+    plain = PlainTokens.build([*tokens, *wanted, *others, None], size=40)
+    bits = np.unpackbits(plain.pieces.view(np.uint8), bitorder="little")
+    found = np.flatnonzero(bits).tolist()
+    assert found == list(range(len(tokens), len(tokens) + len(wanted)))
