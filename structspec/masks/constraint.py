@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structspec import settings
-from structspec.automata.automaton import DEAD, Automaton, byte_costs
+from structspec.automata.automaton import DEAD
 from structspec.automata.costs import solve_costs
 from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.tables import Network
@@ -40,7 +40,6 @@ from structspec.errors import (
     StaleState,
     StructspecError,
     TokenRejected,
-    Unsatisfiable,
 )
 from structspec.limits import Limits
 from structspec.masks.cache import END, Cache, Row
@@ -51,6 +50,7 @@ from structspec.masks.probes import other_probes
 from structspec.masks.serial import pack_costs, unpack_costs
 from structspec.masks.steps import NONE, SEVERAL, advance_at, forced_bytes
 from structspec.masks.tables import REJECTED, STALE, Knowledge, VocabularyTables
+from structspec.masks.unsatisfiable import unsatisfiable
 from structspec.vocab import Vocabulary
 
 # Below this many tokens a full walk beats the bulk classes.
@@ -91,7 +91,7 @@ class Constraint:
         else:
             self._costs = solve_costs(network, enabled, trie, special)
         if self._costs.rule[0] >= UNREACHABLE and not network.start_nullable:
-            raise _unsatisfiable(network, vocab)
+            raise unsatisfiable(network, vocab)
         self._enabled = enabled
         self._specials = {
             special[name]: network.special_class(index)
@@ -100,7 +100,7 @@ class Constraint:
         }  # classes by token
         self._cache = cache or self.new_cache()
         if not self._covered and self.distance(self.start) >= UNREACHABLE:
-            raise _unsatisfiable(network, vocab)
+            raise unsatisfiable(network, vocab)
 
     def to_bytes(self) -> bytes:
         """What binding found out, for `Grammar.bind(vocab, saved=...)`; versioned, no pickle."""
@@ -507,48 +507,4 @@ def _know(
         specials=specials,
         tables=tables,
         class_byte=single,
-    )
-
-
-def _unsatisfiable(network: Network, vocab: Vocabulary) -> Unsatisfiable:
-    """Why nothing can be written: the grammar is empty, or bytes are missing."""
-    automaton = Automaton(network, byte_costs(network))
-    if automaton.start == DEAD:
-        return Unsatisfiable("no text satisfies the grammar: its language is empty")
-    config, needed, special, steps = automaton.start, bytearray(), [], 0
-    while automaton.cost(config) and steps < 1 << 16:
-        steps += 1
-        for byte in range(256):
-            following = automaton.advance(config, bytes((byte,)))
-            if following != DEAD and automaton.cost(following) < automaton.cost(config):
-                needed.append(byte)
-                config = following
-                break
-        else:
-            for name in network.specials:
-                following = automaton.advance_special(config, name)
-                if following != DEAD and automaton.cost(following) < automaton.cost(config):
-                    special.append(name)
-                    config = following
-                    break
-    lacking = tuple(dict.fromkeys(name for name in special if vocab.special_id(name) is None))
-    if lacking:
-        shown = ", ".join(map(repr, lacking))
-        return Unsatisfiable(
-            f"this vocabulary cannot write any text of the grammar: it has no special token "
-            f"{shown}, which even the shortest text needs; use another tokenizer or grammar",
-            missing_special=lacking,
-        )
-    missing = bytes(sorted(set(needed) - vocab.written_bytes))
-    if missing:
-        shown = ", ".join(f"{b:02X}" + (f" ({chr(b)!r})" if 32 < b < 127 else "") for b in missing)
-        return Unsatisfiable(
-            f"this vocabulary cannot write any text of the grammar: no token contains the "
-            f"byte(s) {shown}, which even the shortest text needs; use another tokenizer or "
-            f"change the schema",
-            missing=missing,
-        )
-    return Unsatisfiable(
-        "this vocabulary cannot write any text of the grammar: its tokens do not combine to one "
-        f"(the shortest text is {bytes(needed)!r})"
     )
