@@ -24,12 +24,7 @@ from structspec.automata.interning import (
     union_sets,
     with_member,
 )
-from structspec.automata.member_costs import (
-    UNREACHABLE,
-    only_member,
-    owed_after,
-    owed_members,
-)
+from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.memory import (
     GROW,
     MINUS_ONE,
@@ -41,8 +36,14 @@ from structspec.automata.memory import (
     i32,
     inner,
     slot,
-    u32,
     wide,
+)
+from structspec.automata.register_costs import (
+    cost_under,
+    cost_with,
+    key_cost,
+    owed,
+    registers_of,
 )
 from structspec.machine_code.kernel import kernel
 from structspec.machine_code.linking import address, header_at, linked
@@ -69,27 +70,21 @@ _FINAL, _KIND, _DATA, _RANK, _BASE = (
     slot(Slot.BASE),
 )
 _CHARACTERS = slot(Slot.CHARACTERS)
-_LOOP_MIN, _LOOP_MAX, _LOOP_COPY = slot(Slot.LOOP_MIN), slot(Slot.LOOP_MAX), slot(Slot.LOOP_COPY)
+_LOOP_MIN, _LOOP_MAX = slot(Slot.LOOP_MIN), slot(Slot.LOOP_MAX)
 _MEMBERS_START, _MEMBERS_ANY = slot(Slot.MEMBERS_START), slot(Slot.MEMBERS_ANY)
 _MEMBERS_SEPARATOR = slot(Slot.MEMBERS_SEPARATOR)
-_REACH_START, _REACH_MEMBER = slot(Slot.REACH_START), slot(Slot.REACH_MEMBER)
-_REACH_COST = slot(Slot.REACH_COST)
-_REQUIRED, _REPEATABLE = slot(Slot.MEMBER_REQUIRED), slot(Slot.MEMBER_REPEATABLE)
-_VALUE, _KEY, _NEXT_REQUIRED = (
-    slot(Slot.MEMBER_VALUE),
-    slot(Slot.MEMBER_KEY),
-    slot(Slot.MEMBER_NEXT),
+_REPEATABLE, _NEXT_REQUIRED = slot(Slot.MEMBER_REPEATABLE), slot(Slot.MEMBER_NEXT)
+_REST, _TABLE, _MAXIMUM = (
+    slot(Slot.MEMBER_REST),
+    slot(Slot.MEMBER_TABLE),
+    slot(Slot.MEMBERS_MAXIMUM),
 )
-_REST, _TOTAL = slot(Slot.MEMBER_REST), slot(Slot.MEMBER_TOTAL)
-_ORDER, _TABLE = slot(Slot.MEMBER_ORDER), slot(Slot.MEMBER_TABLE)
-_MINIMUM, _MAXIMUM = slot(Slot.MEMBERS_MINIMUM), slot(Slot.MEMBERS_MAXIMUM)
 _LEVELS, _FIRST_REPEATABLE = slot(Slot.MEMBERS_LEVELS), slot(Slot.MEMBERS_REPEATABLE)
 _BITS, _BITS_WORDS = slot(Slot.BITS), int(Count.BITS_WORDS)
 _FRAME_RETURN, _FRAME_REGISTER = slot(Slot.FRAME_RETURN), slot(Slot.FRAME_REGISTER)
 _FRAME_PARENTS, _FRAME_COST = slot(Slot.FRAME_PARENTS), slot(Slot.FRAME_COST)
 _SET_START, _SET_ITEMS = slot(Slot.SET_START), slot(Slot.SET_ITEMS)
 _CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
-_CONFIG_ACCEPTS = slot(Slot.CONFIG_ACCEPTS)
 _QUEUE_STATE, _QUEUE_SET = slot(Slot.QUEUE_STATE), slot(Slot.QUEUE_SET)
 _LIVE_STATE, _LIVE_SET, _LIVE_DONE = (
     slot(Slot.LIVE_STATE),
@@ -189,7 +184,7 @@ def cost_after(header_address, state, frames):  # type: ignore[no-untyped-def]
         best = ZERO + UNREACHABLE
     for k in range(set_start[frames], set_start[frames + 1]):
         frame = wide(set_items[k])
-        here = _cost(header, state, wide(registers[frame]))
+        here = cost_with(header, state, wide(registers[frame]))
         if here < UNREACHABLE and (best < 0 or here + costs[frame] < best):
             best = min(ZERO + UNREACHABLE, here + wide(costs[frame]))
     return best
@@ -290,7 +285,7 @@ def _finish(header, live, accepts):  # type: ignore[no-untyped-def]
             return frames
         if frames == 0:
             continue
-        cost = min(cost, _cost_after(header, state, frames))
+        cost = min(cost, cost_under(header, state, frames))
         # insertion sort by state: configurations have few pairs
         k = kept
         while k > 0 and live_state[k - 1] > state:
@@ -313,7 +308,7 @@ def _pushed(header, call, frames):  # type: ignore[no-untyped-def]
     if i32(header, _CALL_TAIL)[call]:
         return frames
     target = wide(i32(header, _CALL_TARGET)[call])
-    after = _cost_after(header, target, frames)
+    after = cost_under(header, target, frames)
     if after >= UNREACHABLE:
         return ZERO
     frame = intern_frame(header, target, ZERO, frames, after)
@@ -439,7 +434,7 @@ def _member_written(header, op, k, register):  # type: ignore[no-untyped-def]
         if has_bit(header, register, k):
             return -2
         return with_member(header, register, k, levels)
-    stride = _stride(header, m)
+    stride = registers_of(header, m)
     count, index = register // stride, register % stride
     if k < index or k > i32(header, _NEXT_REQUIRED)[first - k + index] or count == most:
         return -2
@@ -452,124 +447,10 @@ def _may_follow(header, m, register, more):  # type: ignore[no-untyped-def]
     """After a member: whether the list may end, or (more) another member may follow."""
     if more:
         separator = wide(i32(header, _MEMBERS_SEPARATOR)[m])
-        return _key_cost(header, separator, m, register) < UNREACHABLE
+        return key_cost(header, separator, m, register) < UNREACHABLE
     if i32(header, _MEMBERS_ANY)[m]:
-        return _owed(header, m, register)[0] == 0
+        return owed(header, m, register)[0] == 0
     return i32(header, _REST)[i32(header, _TABLE)[m] + register] == 0
-
-
-@inner
-def _slots(header, m):  # type: ignore[no-untyped-def]
-    start = i32(header, _MEMBERS_START)
-    return wide(start[m]), wide(start[m + 1]) - 1
-
-
-@inner
-def _stride(header, m):  # type: ignore[no-untyped-def]
-    start = i32(header, _MEMBERS_START)
-    return wide(start[m + 1]) - wide(start[m])
-
-
-@inner
-def _key_cost(header, state, m, register):  # type: ignore[no-untyped-def]
-    """Cost from a key state to the end of the members list."""
-    reach_start, reach_member = i32(header, _REACH_START), i32(header, _REACH_MEMBER)
-    reach_cost = i32(header, _REACH_COST)
-    begin_, _ = _slots(header, m)
-    best = UNREACHABLE
-    if i32(header, _MEMBERS_ANY)[m]:
-        required, value, key = i32(header, _REQUIRED), i32(header, _VALUE), i32(header, _KEY)
-        repeatable = i32(header, _REPEATABLE)
-        rest, last_extra, room = _owed(header, m, register)
-        if rest >= UNREACHABLE:
-            if u32(header, _BITS)[register * i32(header, _COUNT)[_BITS_WORDS]]:
-                return UNREACHABLE  # not the first member
-            alone = only_member(
-                begin_, begin_ + _stride(header, m) - 1, required,
-                wide(i32(header, _MINIMUM)[m]), wide(i32(header, _MAXIMUM)[m]),
-            )  # fmt: skip
-            for i in range(reach_start[state], reach_start[state + 1]):
-                slot = begin_ + wide(reach_member[i])
-                if alone in (-1, slot) and not has_bit(header, register, wide(reach_member[i])):
-                    best = min(best, reach_cost[i] + value[slot])
-            return best
-        for i in range(reach_start[state], reach_start[state + 1]):
-            k = wide(reach_member[i])
-            slot = begin_ + k
-            if not repeatable[slot] and has_bit(header, register, k):
-                continue
-            after = owed_after(slot, rest, last_extra, room, required, key, value)
-            best = min(best, reach_cost[i] + value[slot] + after)
-        return best
-    stride = _stride(header, m)
-    index = register % stride
-    limit = i32(header, _NEXT_REQUIRED)[begin_ + index]
-    total, row = i32(header, _TOTAL), i32(header, _TABLE)[m] + register - index
-    lo, hi = reach_start[state], reach_start[state + 1]
-    while lo < hi:
-        mid = (lo + hi) >> 1
-        if reach_member[mid] < index:
-            lo = mid + 1
-        else:
-            hi = mid
-    for i in range(lo, reach_start[state + 1]):
-        if reach_member[i] > limit:
-            break
-        best = min(best, reach_cost[i] + total[row + reach_member[i]])
-    return best
-
-
-@inner
-def _owed(header, m, register):  # type: ignore[no-untyped-def]
-    """`owed_members` of a list in any order whose register is `register`."""
-    begin_, last = _slots(header, m)
-    row = register * i32(header, _COUNT)[_BITS_WORDS]
-    return owed_members(
-        begin_, last, i32(header, _REQUIRED), i32(header, _REPEATABLE), i32(header, _KEY),
-        i32(header, _VALUE), i32(header, _ORDER), wide(i32(header, _MINIMUM)[m]),
-        wide(i32(header, _MAXIMUM)[m]), u32(header, _BITS), row,
-    )  # fmt: skip
-
-
-@inner
-def _cost(header, state, register):  # type: ignore[no-untyped-def]
-    """Cost from a state to the end of its rule (`costs` has the formulas)."""
-    kind = i32(header, _KIND)[state]
-    if kind == 3:
-        return _key_cost(header, state, wide(i32(header, _DATA)[state]), register)
-    base = wide(i32(header, _BASE)[state])
-    if kind == 0 or base >= UNREACHABLE:
-        return base
-    data = wide(i32(header, _DATA)[state])
-    if kind == 4:
-        characters = register + wide(i32(header, _CHARACTERS)[state])
-        return base if characters <= i32(header, _LOOP_MAX)[data] else UNREACHABLE
-    if kind == 1:
-        missing = max(0, wide(i32(header, _LOOP_MIN)[data]) - register - 1)
-        if missing == 0:
-            return base
-        return min(UNREACHABLE, base + missing * wide(i32(header, _LOOP_COPY)[data]))
-    if i32(header, _MEMBERS_ANY)[data]:
-        rest = _owed(header, data, register)[0]
-    else:
-        rest = wide(i32(header, _REST)[i32(header, _TABLE)[data] + register])
-    return min(UNREACHABLE, base + rest)
-
-
-@inner
-def _cost_after(header, state, frames):  # type: ignore[no-untyped-def]
-    """Cost from a state to the end of the whole text, over all frames it may run under."""
-    set_start, set_items = i32(header, _SET_START), i32(header, _SET_ITEMS)
-    registers, costs = i32(header, _FRAME_REGISTER), i32(header, _FRAME_COST)
-    kind = i32(header, _KIND)[state]
-    best = UNREACHABLE
-    for k in range(set_start[frames], set_start[frames + 1]):
-        frame = wide(set_items[k])
-        here = wide(i32(header, _BASE)[state])
-        if kind:
-            here = _cost(header, state, wide(registers[frame]))
-        best = min(best, here + wide(costs[frame]))
-    return best
 
 
 @inner
@@ -586,7 +467,7 @@ def _prune(header, state, frames):  # type: ignore[no-untyped-def]
     if total > len(out):
         return OVERFLOW
     for k in range(set_start[frames], set_start[frames + 1]):
-        if _cost(header, state, wide(registers[set_items[k]])) < UNREACHABLE:
+        if cost_with(header, state, wide(registers[set_items[k]])) < UNREACHABLE:
             out[n] = set_items[k]
             n += 1
     return frames if n == total else intern_set(header, out, n)
