@@ -50,6 +50,19 @@ __all__ = [
 ]
 
 
+class _Hashed:
+    """A node that holds others: its hash is kept, so that asking again costs no walk below it."""
+
+    # No field: equality, copies and pickles go without it.
+    __slots__ = ("_hash",)
+    _hash: int
+
+    def _keep_hash(self, fields: tuple[object, ...]) -> int:
+        made = hash((type(self), fields))
+        object.__setattr__(self, "_hash", made)
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class Bytes:
     """Exactly these bytes."""
@@ -75,26 +88,44 @@ class Special:
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(_Hashed):
     """All items one after another."""
 
     items: tuple[Node, ...]
 
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep_hash((self.items,))
+
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(_Hashed):
     """Any one of the items; empty: nothing matches."""
 
     items: tuple[Node, ...]
 
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep_hash((self.items,))
+
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(_Hashed):
     """`minimum` to `maximum` copies (None: no upper limit). Large counts cost no states."""
 
     item: Node
     minimum: int
     maximum: int | None
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep_hash((self.item, self.minimum, self.maximum))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +141,19 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(_Hashed):
     """The same language as `item`, marked as another spelling of what a sibling writes.
 
     Masks treat it as its item; `Constraint.suggest` never proposes it.
     """
 
     item: Node
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep_hash((self.item,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +201,7 @@ def flat_edges(rows: Iterable[Iterable[tuple[Node, int]]]) -> FlatEdges:
 
 
 @dataclass(frozen=True, slots=True)
-class Automaton:
+class Automaton(_Hashed):
     """A finite automaton whose edges are nodes: the texts along all paths from state 0.
 
     `edges[s]` holds (label, target) pairs; labels must not match the empty string. Products and
@@ -178,6 +215,12 @@ class Automaton:
     edges: tuple[tuple[tuple[Node, int], ...], ...] | FlatEdges
     accepting: frozenset[int]
     longest: int | None = None
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            return self._keep_hash((self.edges, self.accepting, self.longest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +240,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class Members(_Hashed):
     """A list of members, `separator` between two of them; the list may be empty if allowed.
 
     `order="declared"`: members appear in the order given, optional ones may be missing, and
@@ -213,6 +256,13 @@ class Members:
     order: Literal["declared", "any"] = "declared"
     minimum: int = 0
     maximum: int | None = None
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            fields = (self.members, self.separator, self.order, self.minimum, self.maximum)
+            return self._keep_hash(fields)
 
 
 Node: TypeAlias = (
@@ -233,22 +283,36 @@ class GrammarIR:
 
 def sequence(items: Iterable[Node]) -> Node:
     """A `Sequence` without nesting, empty strings and needless wrapping."""
+    # PERF: a tenth of what lowering a schema takes; types have no subclasses.
     flat: list[Node] = []
+    text: Bytes | None = None  # the last part, if it is literal
     for item in items:
-        for part in item.items if isinstance(item, Sequence) else (item,):
-            if isinstance(part, Choice) and not part.items:
+        for part in item.items if type(item) is Sequence else (item,):
+            if type(part) is Bytes:
+                if text is not None:
+                    text = flat[-1] = Bytes(text.value + part.value)
+                elif part.value:
+                    flat.append(part)
+                    text = part
+            elif type(part) is Choice and not part.items:
                 return NOTHING
-            if isinstance(part, Bytes) and flat and isinstance(flat[-1], Bytes):
-                flat[-1] = Bytes(flat[-1].value + part.value)
-            elif not (isinstance(part, Bytes) and not part.value):
+            else:
                 flat.append(part)
+                text = None
     return flat[0] if len(flat) == 1 else Sequence(tuple(flat))
 
 
 def choice(items: Iterable[Node]) -> Node:
     """A `Choice` without nesting, duplicates and needless wrapping (order kept)."""
-    flat: dict[Node, None] = {}
+    flat: list[Node] = []
     for item in items:
-        for part in item.items if isinstance(item, Choice) else (item,):
-            flat.setdefault(part)
-    return next(iter(flat)) if len(flat) == 1 else Choice(tuple(flat))
+        if type(item) is Choice:
+            flat.extend(item.items)
+        else:
+            flat.append(item)
+    # Nodes may be large: two are compared, more are hashed.
+    if len(flat) == 2:
+        return flat[0] if flat[0] == flat[1] else Choice(tuple(flat))
+    if len(flat) > 2:
+        flat = list(dict.fromkeys(flat))
+    return flat[0] if len(flat) == 1 else Choice(tuple(flat))

@@ -18,7 +18,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from structspec.errors import BudgetExceeded
@@ -26,6 +26,7 @@ from structspec.frontends.jsonschema.arrays import ALL_ARRAYS, ArrayShape
 from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.numbers import ALL_NUMBERS, NumberSet
 from structspec.frontends.jsonschema.objects import ALL_OBJECTS, ObjectShape
+from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
 
@@ -52,7 +53,7 @@ Prune: TypeAlias = Callable[[ArrayShape | ObjectShape], bool]
 _BOTH = frozenset({True, False})
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Form:
     """The union of all its parts; a form without parts is the empty set of values."""
 

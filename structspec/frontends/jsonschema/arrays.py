@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin, implies, negate
+from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
 
 __all__ = ["ALL_ARRAYS", "ArrayShape", "Count"]
@@ -35,7 +36,7 @@ class Count:
     refusal: Refusal
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ArrayShape:
     """Arrays of `minimum` to `maximum` items (None: any number); item i satisfies `item(i)`.
 

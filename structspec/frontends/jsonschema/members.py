@@ -12,7 +12,7 @@ at most as many as `items.Explorer` allows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, Protocol
 
 from structspec import ir
@@ -20,6 +20,7 @@ from structspec.frontends.jsonschema.budget import spend, write
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.items import Explorer, Writer, check_count
 from structspec.frontends.jsonschema.objects import Demand, ObjectShape, rest_of
+from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
 
@@ -56,7 +57,7 @@ class KeyWriter(Writer, Protocol):
         """One spelled string."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class _Part:
     """Names that are not declared, and the goal of their values."""
 

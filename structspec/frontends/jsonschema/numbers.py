@@ -18,7 +18,7 @@ Example::
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -32,6 +32,7 @@ from structspec.frontends.jsonschema.intervals import (
     intersect,
     union,
 )
+from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
 
 __all__ = [
@@ -48,7 +49,7 @@ __all__ = [
 _ENUMERATED = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NumberSet:
     """The integers in `ints`, the non-integers in `fracs`, those that all `multiples` divide."""
 

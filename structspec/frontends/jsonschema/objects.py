@@ -16,12 +16,12 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin, implies, negate
+from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
 
@@ -45,7 +45,7 @@ class Demand:
     refusal: Refusal
 
 
-@dataclass(frozen=True)
+@record
 class ObjectShape:
     """Objects whose member n satisfies the goal of n, see `goal_of`.
 
@@ -63,26 +63,38 @@ class ObjectShape:
     refusals: frozenset[Refusal] = frozenset()
     cells: Cells = ()
     demands: frozenset[Demand] = frozenset()
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(
-            (self.properties, self.required, self.additional, self.names, self.fewest, self.most,
-             self.refusals, self.cells, self.demands)
-        )  # fmt: skip
+    # Made when first asked for.
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+    _declared: dict[str, Goal] | None = field(default=None, init=False, repr=False, compare=False)
+    _needed: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __hash__(self) -> int:
-        return self._hash
+        known = self._hash
+        if known is None:
+            known = hash(
+                (self.properties, self.required, self.additional, self.names, self.fewest,
+                 self.most, self.refusals, self.cells, self.demands)
+            )  # fmt: skip
+            object.__setattr__(self, "_hash", known)
+        return known
 
-    @cached_property
+    @property
     def declared(self) -> dict[str, Goal]:
         """The goals of the properties by name. Not to be changed."""
-        return dict(self.properties)
+        known = self._declared
+        if known is None:
+            known = dict(self.properties)
+            object.__setattr__(self, "_declared", known)
+        return known
 
-    @cached_property
+    @property
     def needed(self) -> frozenset[str]:
         """The names in `required`."""
-        return frozenset(self.required)
+        known = self._needed
+        if known is None:
+            known = frozenset(self.required)
+            object.__setattr__(self, "_needed", known)
+        return known
 
     @property
     def empty(self) -> bool:

@@ -22,7 +22,6 @@ Example::
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from referencing._core import Resolver
@@ -52,6 +51,7 @@ from structspec.frontends.jsonschema.load import (
 )
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.pointers import ROOT, Pointer
+from structspec.frontends.jsonschema.records import record
 from structspec.report import Entry, Report
 
 __all__ = ["Atlas", "Place"]
@@ -69,7 +69,7 @@ CONSTANT = 4
 Scope: TypeAlias = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Place:
     """One interned subschema: its first occurrence stands for all equal ones."""
 

@@ -51,6 +51,7 @@ _SOLIDUS = 0x2F
 _ITSELF: Ranges = ((0x20, 0x21), (0x23, 0x5B), (0x5D, 0xD7FF), (0xE000, 0x10FFFF))
 _QUOTE = ir.Bytes(b'"')
 _BACKSLASH = ir.Bytes(b"\\")
+_CHOICES = frozenset({ir.Choice})
 # Texts up to this length are kept for later compiles.
 _CACHED_TEXT = 64
 
@@ -99,6 +100,17 @@ class Spelling:
             self._enter(value)
         share = self.share
         return tuple([_one(character, share) for character in value])
+
+    def followed(self, value: str, node: ir.Node) -> ir.Node:
+        """The characters of `value` and `node` in sequence; neither may be empty."""
+        characters = self.characters(value)
+        if not self.any or not _CHOICES.issuperset(map(type, characters)):
+            return ir.sequence((*characters, node))
+        # PERF: choices run into nothing.
+        following = node.items if type(node) is ir.Sequence else (node,)
+        if not following and len(characters) == 1:
+            return characters[0]
+        return ir.Sequence((*characters, *following))
 
     def _enter(self, value: str) -> None:
         """Enter the rules that the characters of `value` call."""

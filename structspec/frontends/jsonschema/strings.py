@@ -19,7 +19,6 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from structspec.automata.chardfa import MOST_PAIRS, CharDfa
 from structspec.frontends.jsonschema.budget import automaton_budget, spend
@@ -32,6 +31,7 @@ from structspec.frontends.jsonschema.intervals import (
     intersect,
 )
 from structspec.frontends.jsonschema.kept import Kept
+from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
 
 __all__ = ["ALL_STRINGS", "Doubts", "StringShape"]
@@ -40,7 +40,7 @@ __all__ = ["ALL_STRINGS", "Doubts", "StringShape"]
 Doubts = frozenset[tuple[Format, bool]]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StringShape:
     """The strings with a length in `lengths`, among `values` (None: any), not in `excluded`.
 

@@ -49,7 +49,7 @@ def string_texts(
             values = tuple(filter(shape.admits, values))
         if len(values) < _TRIE_FROM:
             write(max(map(len, values), default=0))
-            return ir.choice(spelling.text(value) for value in values)
+            return ir.choice([spelling.text(value) for value in values])
         if sum(map(len, values)) > _MANY_CHARACTERS and not any(map(_broken, values)):
             return ir.sequence((_QUOTE, _words(values, spelling), _QUOTE))
         return ir.sequence((_QUOTE, _among(values, spelling, rules), _QUOTE))
@@ -103,41 +103,51 @@ def _free(character: ir.Node, lengths: Intervals, read: int) -> ir.Node:
 
 def _among(values: tuple[str, ...], spelling: Spelling, rules: dict[str, ir.Node]) -> ir.Node:
     """A trie of the values; stretches without a branching are one sequence each."""
-    trie: dict[str, Any] = {}
-    for text in values:
-        node = trie
-        for character in text:
-            node = node.setdefault(character, {})
-        node[""] = None  # a value ends here
-    queue: list[tuple[dict[str, Any], int]] = [(trie, 0)]
+    # A branching: the values that pass it, how many of their characters come before, its depth.
+    queue: list[tuple[list[str], int, int]] = [(list(values), 0, 0)]
+    #: What leads on from each branching and where to; where values end.
     stretches: list[list[tuple[str, int]]] = []
-    for branching, _ in queue:
+    ends: list[bool] = []
+    for passing, read, level in queue:
+        groups: dict[str, list[str]] = {}
+        ended = False
+        for text in passing:
+            if len(text) > read:
+                groups.setdefault(text[read], []).append(text)
+            else:
+                ended = True
+        ends.append(ended)
         found: list[tuple[str, int]] = []
-        for first, following in branching.items():
-            if following is None:
-                continue
-            stretch = [first]
-            while len(following) == 1 and "" not in following:
-                (character, following), *_ = following.items()
-                stretch.append(character)
-            found.append(("".join(stretch), len(queue)))
-            queue.append((following, queue[len(stretches)][1] + 1))
+        for group in groups.values():
+            end = len(group[0]) if len(group) == 1 else _shared(group, read)
+            found.append((group[0][read:end], len(queue)))
+            queue.append((group, end, level + 1))
         stretches.append(found)
     prefix = f"among-{len(rules)}"
-    nodes: list[ir.Node] = [ir.NOTHING] * len(queue)
+    nodes: list[ir.Node] = [ir.EPSILON] * len(queue)
     for index in range(len(queue) - 1, -1, -1):
-        branching, level = queue[index]
-        options = [
-            ir.sequence((*spelling.characters(stretch), nodes[target]))
-            for stretch, target in stretches[index]
-        ]
-        if "" in branching:
-            options.insert(0, ir.EPSILON)
-        nodes[index] = ir.choice(options)
+        if stretches[index]:
+            # They begin with different characters, so no two are the same.
+            options: list[ir.Node] = [ir.EPSILON] if ends[index] else []
+            for stretch, target in stretches[index]:
+                option = spelling.followed(stretch, nodes[target])
+                options.extend(option.items if type(option) is ir.Choice else (option,))
+            nodes[index] = options[0] if len(options) == 1 else ir.Choice(tuple(options))
+        level = queue[index][2]
         if level and level % _BRANCHINGS == 0:
             rules[f"{prefix}.{index}"] = nodes[index]
             nodes[index] = ir.Rule(f"{prefix}.{index}")
     return nodes[0]
+
+
+def _shared(texts: list[str], read: int) -> int:
+    """Up to where several texts are the same, which are so up to `read`."""
+    # What the first and the last in alphabetical order share, all between them share.
+    low, high = min(texts), max(texts)
+    end, most = read, min(len(low), len(high))
+    while end < most and low[end] == high[end]:
+        end += 1
+    return end
 
 
 def _broken(value: str) -> bool:
