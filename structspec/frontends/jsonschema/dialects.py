@@ -92,12 +92,14 @@ class _Dialect:
 
 def settle(
     root: Any,
+    containers: list[Any],
     resources: Mapping[str, Any],
     draft_named: Callable[[str], int | None],
     assert_formats: bool,
 ) -> Any:
     """The document with all dialects of its own resolved; the same object if it has none.
 
+    `containers` are its objects and arrays.
     `resources` are the documents that metaschemas may be found in; `draft_named` knows the URIs of
     the drafts. Raises UnsupportedFeature for vocabularies that are demanded but not known.
     """
@@ -114,7 +116,7 @@ def settle(
         return known[uri]
 
     first = dialect(root, None)
-    if first is None and not _mentions_others(root, draft_named):
+    if first is None and not _mentions_others(containers, draft_named):
         return root
     box = [root]
     stack: list[tuple[Any, Any, dict[str, Any], _Dialect | None]] = [(box, 0, root, None)]
@@ -151,18 +153,13 @@ def settle(
     return box[0]
 
 
-def _mentions_others(root: Any, draft_named: Callable[[str], int | None]) -> bool:
+def _mentions_others(containers: list[Any], draft_named: Callable[[str], int | None]) -> bool:
     """Whether some ``$schema`` inside names no draft."""
-    stack = [root]
-    while stack:
-        top = stack.pop()
-        if isinstance(top, dict):
-            uri = top.get("$schema")
+    for top in containers:
+        if "$schema" in top and isinstance(top, dict):
+            uri = top["$schema"]
             if isinstance(uri, str) and draft_named(uri) is None:
                 return True
-            stack.extend(value for value in top.values() if isinstance(value, dict | list))
-        else:
-            stack.extend(value for value in top if isinstance(value, dict | list))
     return False
 
 

@@ -34,6 +34,7 @@ _ABSORB_UP_TO = 32
 _MOST_ALTERNATIVES = 4096
 
 
+@lru_cache(maxsize=1 << 12)
 def literal(number: int) -> Goal:
     """The goal that is one literal."""
     return frozenset({frozenset({number})})

@@ -25,6 +25,8 @@ __all__ = [
     "TYPES",
     "Draft",
     "Keyword",
+    "asserting",
+    "handling",
     "hint",
     "keyword_of",
     "overridden",
@@ -121,6 +123,51 @@ def _by_name(draft: int) -> dict[str, Keyword]:
 def asserting(draft: int) -> frozenset[str]:
     """The keywords of a draft that say something about values."""
     return frozenset(name for name, row in _by_name(draft).items() if row.role == "assertion")
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """How a walk deals with a keyword of a draft."""
+
+    keyword: Keyword
+    #: What is wrong with a value, see `shape_fault`; None if nothing can be.
+    check: Callable[[Any, int], str | None] | None
+    #: Values of exactly this type have the right shape.
+    easy: type | None
+    #: A ``$ref`` beside it makes it void, where it does so at all.
+    voided: bool
+    #: Whether it holds subschemas.
+    holds: bool
+    #: Whether its subschemas may be true or false.
+    booleans: bool
+
+
+_EASY: dict[str, type] = {
+    "boolean": bool,
+    "list": list,
+    "number": int,
+    "schema": dict,
+    "schema_map": dict,
+    "schema_or_schemas": dict,
+    "bool_or_schema": dict,
+    "string": str,
+}
+
+
+@cache
+def handling(draft: int) -> dict[str, Handling]:
+    """The keywords of a draft by name, as a walk deals with them."""
+    return {
+        name: Handling(
+            row,
+            None if row.shape == "any" else _CHECKS[row.shape],
+            _EASY.get(row.shape),
+            name != "$ref" and (row.shape != "schema_map" or row.role != "core"),
+            row.shape in SUBSCHEMA_SHAPES,
+            draft != 4 or row.shape == "bool_or_schema",
+        )
+        for name, row in _by_name(draft).items()
+    }
 
 
 def keyword_of(name: str, draft: int) -> Keyword | None:
@@ -221,6 +268,8 @@ def _strings(value: Any, draft: int) -> str | None:
 
 
 def _types(value: Any, draft: int) -> str | None:
+    if type(value) is str and value in TYPES:
+        return None
     names = value if isinstance(value, list) else [value]
     for name in names:
         if not isinstance(name, str) or name not in TYPES:

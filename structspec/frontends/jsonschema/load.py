@@ -22,9 +22,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -45,6 +45,7 @@ __all__ = [
     "Document",
     "Target",
     "base_uri",
+    "containers_of",
     "draft_of",
     "dynamic_anchors",
     "dynamic_target",
@@ -86,19 +87,50 @@ class Target:
 
 @dataclass(frozen=True)
 class Document:
-    """A loaded schema with its draft and the resolver of its root."""
+    """A loaded schema with its draft and the resolver of its root.
+
+    containers: the objects and arrays of the document, parents before children.
+    """
 
     root: Any
     draft: Draft
     resolver: Resolver[Any]
     uri: str
+    containers: list[Any]
+    #: The resolver where pointers of the document lead to, by the one where they stand.
+    _landed: dict[int, tuple[Resolver[Any], Resolver[Any]]] = field(default_factory=dict)
+
+    @cached_property
+    def _whole(self) -> bool:
+        """Whether nothing inside the document is a resource of its own."""
+        return not any(
+            isinstance(top, dict)
+            and top is not self.root
+            and (isinstance(top.get("$id"), str) or isinstance(top.get("id"), str))
+            for top in self.containers
+        )
+
+    def _resolved(self, resolver: Resolver[Any], reference: str) -> tuple[Any, Resolver[Any]]:
+        """What a reference names, and the resolver there."""
+        local = _is_local(reference) and base_uri(resolver) == self.uri and self._whole
+        known = self._landed.get(id(resolver)) if local else None
+        if known is not None:
+            try:
+                return _at(self.root, reference), known[1]
+            except (LookupError, ValueError):
+                pass  # what is wrong is said below
+        found = _look_up(resolver, reference)
+        if local and _at(self.root, reference) is found.contents:
+            # With the resolver itself, so that its identifier stays its own.
+            self._landed[id(resolver)] = resolver, found.resolver
+        return found.contents, found.resolver
 
     def follow(
         self, reference: str, resolver: Resolver[Any], pointer: Pointer, keyword: str
     ) -> Target:
         """Resolve `reference` as found at `pointer`. Raises SchemaError if it leads nowhere."""
         try:
-            resolved = _look_up(resolver, reference)
+            contents, beyond = self._resolved(resolver, reference)
         except (Unresolvable, LookupError, ValueError, TypeError, AttributeError) as error:
             remedy = (
                 "no such place in this document"
@@ -117,13 +149,26 @@ class Document:
             place = unquote(fragment)
             if uri != urldefrag(self.uri)[0] or (place and not place.startswith("/")):
                 place = absolute
-        if not isinstance(resolved.contents, dict | bool):
-            kind = type(resolved.contents).__name__
+        if not isinstance(contents, dict | bool):
+            kind = type(contents).__name__
             raise SchemaError(
                 f"'{keyword}' leads to a {kind}, not to a schema: {reference!r}",
                 pointer=str(pointer),
             )
-        return Target(resolved.contents, resolved.resolver, Pointer.at(place))
+        return Target(contents, beyond, Pointer.at(place))
+
+
+def _at(root: Any, reference: str) -> Any:
+    """What a pointer names in a document. Raises LookupError or ValueError if nothing."""
+    here = root
+    for segment in unquote(reference[2:]).split("/"):
+        if isinstance(here, dict):
+            here = here[segment.replace("~1", "/").replace("~0", "~")]
+        elif isinstance(here, list):
+            here = here[int(segment)]
+        else:
+            raise LookupError(segment)
+    return here
 
 
 def dynamic_target(
@@ -282,7 +327,10 @@ def load(schema: Any, options: SchemaOptions, *, exact: bool = False) -> Documen
         draft_named=lambda uri: _DRAFTS.get(_bare(uri)),
         assert_formats=options.assert_formats,
     )
-    root = settled(schema if exact else _read(schema, ""))
+    given = schema if exact else _read(schema, "")
+    root = settled(given, containers := containers_of(given))
+    if root is not given:
+        containers = containers_of(root)
     draft = draft_of(root, default, ROOT)
     if not isinstance(root, dict | bool) or (draft == 4 and isinstance(root, bool)):
         raise SchemaError(
@@ -292,7 +340,7 @@ def load(schema: Any, options: SchemaOptions, *, exact: bool = False) -> Documen
         )
     resources = []
     for uri, document in documents.items():
-        contents = settled(document)
+        contents = settled(document, containers_of(document))
         specification = specification_of(draft_of(contents, draft, Pointer.at(uri + "#")))
         resources.append((uri, specification.create_resource(contents)))
     resource = specification_of(draft).create_resource(root)
@@ -301,7 +349,18 @@ def load(schema: Any, options: SchemaOptions, *, exact: bool = False) -> Documen
         resolver = registry.resolver_with_root(resource)
     except (TypeError, AttributeError, ValueError) as error:
         raise SchemaError(f"the identifiers of the schema cannot be read: {error}") from error
-    return Document(root, draft, resolver, resource.id() or "")
+    return Document(root, draft, resolver, resource.id() or "", containers)
+
+
+def containers_of(value: Any) -> list[Any]:
+    """The objects and arrays of a document, parents before children."""
+    found = [value] if isinstance(value, dict | list) else []
+    for top in found:
+        for child in top.values() if type(top) is dict else top:
+            kind = type(child)
+            if kind is dict or kind is list:
+                found.append(child)
+    return found
 
 
 def _bare(uri: str) -> str:
@@ -316,9 +375,9 @@ def _read(source: Any, pointer: str) -> Any:
 def read_text(source: str) -> Any:
     """Parse the JSON text of a schema exactly. Raises SchemaError with line and column."""
     try:
-        value = json.loads(
-            source, parse_float=_parsed, parse_int=_parsed_int, parse_constant=_no_constant
-        )
+        if source.startswith("\ufeff"):
+            json.loads(source)  # says what is wrong with it
+        value = _DECODER.decode(source)
     except UnsupportedFeature:
         # A number that is too long: read it again to say where it stands.
         value = json.loads(source, parse_float=Decimal, parse_int=Decimal)
@@ -346,6 +405,11 @@ def _parsed_int(text: str) -> int | Decimal:
 
 def _no_constant(name: str) -> Any:
     raise SchemaError(f"the schema is not JSON: {name} is not a JSON value")
+
+
+_DECODER = json.JSONDecoder(
+    parse_float=_parsed, parse_int=_parsed_int, parse_constant=_no_constant
+)
 
 
 def plain(source: Any, pointer: str = "") -> Any:

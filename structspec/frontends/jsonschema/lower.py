@@ -57,7 +57,7 @@ class Lowering:
         self.normaliser = normaliser
         self.options = options
         self.rules: dict[str, ir.Node] = {}
-        share = _much_text(atlas.document.root)
+        share = atlas.characters > _SHARE_ABOVE
         self.spelling = Spelling(options.spelling, self.rules, share)
         self._canonical = Spelling("canonical", self.rules)
         self.digits = Digits(self.rules, options.spelling)
@@ -241,19 +241,3 @@ def _short(node: ir.Node) -> bool:
             stack.extend(top.items)
         # Other spellings do not count: they hang on literal text that has been counted.
     return True
-
-
-def _much_text(document: object) -> bool:
-    """Whether the keys and strings of a document are so long that sharing escapes pays."""
-    left = _SHARE_ABOVE
-    stack = [document]
-    while stack and left >= 0:
-        top = stack.pop()
-        if isinstance(top, dict):
-            left -= sum(map(len, top))
-            stack.extend(top.values())
-        elif isinstance(top, list):
-            stack.extend(top)
-        elif isinstance(top, str):
-            left -= len(top)
-    return left < 0

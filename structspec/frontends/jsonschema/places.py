@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 from typing import Any, TypeAlias
 
+from jsonschema_specifications import REGISTRY
 from referencing._core import Resolver
 from referencing.exceptions import Unresolvable
 
@@ -32,18 +33,17 @@ from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.fates import Fates, asserted_format
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
 from structspec.frontends.jsonschema.keywords import (
-    SUBSCHEMA_SHAPES,
     Draft,
     asserting,
-    keyword_of,
+    handling,
     overridden,
-    shape_fault,
     subschemas,
 )
 from structspec.frontends.jsonschema.load import (
     Document,
     Target,
     base_uri,
+    containers_of,
     draft_of,
     dynamic_anchors,
     dynamic_target,
@@ -60,6 +60,8 @@ _LOCATING = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
 _ANCHORS = frozenset({"$dynamicAnchor", "$recursiveAnchor"})
 # Stand for true and false, and for the end of the keys, in the contents of containers.
 _YES, _NO, _VALUES = object(), object(), object()
+# What does not stand for itself there.
+_APART = frozenset({dict, list, bool})
 
 # Scopes grow by resources that have not been met before; a longer way is refused.
 _LONGEST_SCOPE = 64
@@ -108,6 +110,10 @@ class Atlas:
         self._contents: dict[Any, _Content] = {}
         self._content_of: dict[int, _Content] = {}
         self._alive: list[Any] = []
+        #: How many characters the keys and strings of the document have.
+        self.characters = 0
+        #: By the id of what has been walked: the draft; the resolver, if it matters; the goal.
+        self._known: dict[int, tuple[Draft, Resolver[Any] | None, Goal]] = {}
         #: Every occurrence of each place.
         self._occurrences: list[list[Pointer]] = []
         #: What has been walked, in the order of the document, for the report.
@@ -139,6 +145,11 @@ class Atlas:
             return TRUE
         if schema is False:
             return FALSE
+        known = self._known.get(id(schema))
+        if known is not None and known[0] == parent.draft:
+            resolver = known[1]
+            if resolver is None or (resolver is parent.resolver and not parent.scope):
+                return known[2]
         pointer = Pointer(parent.path, path)
         resolver, draft = _enter(schema, parent.resolver, parent.draft, pointer)
         scope = parent.scope
@@ -170,8 +181,10 @@ class Atlas:
         uri = base_uri(resolver).rstrip("#")
         if uri not in self._dynamic:
             # The document has been walked; other resources have to be looked at.
-            ours = resolver is self.document.resolver and not self._anchored
-            self._dynamic[uri] = not ours and dynamic_anchors(resolver)
+            ours = resolver is self.document.resolver or (
+                not self.options.resources and uri not in REGISTRY
+            )
+            self._dynamic[uri] = (self._anchored or not ours) and dynamic_anchors(resolver)
         if uri in scope or not self._dynamic[uri]:
             return scope
         if len(scope) >= _LONGEST_SCOPE:
@@ -247,33 +260,41 @@ class Atlas:
         if found is not None:
             return found
         # Documents are trees, so in the reverse of this order children come before parents.
-        order: list[Any] = [value]
-        for top in order:
-            for child in top.values() if type(top) is dict else top:
-                kind = type(child)
-                if (kind is dict or kind is list) and id(child) not in of:
-                    order.append(child)
+        whole = value is self.document.root
+        order = self.document.containers if whole else containers_of(value)
+        characters = 0
         for top in reversed(order):
-            key: list[Any] = []
             named = type(top) is dict
+            values = top.values() if named else top
+            kinds = set(map(type, values))
             locating = named and not _LOCATING.isdisjoint(top)
-            if named:
-                self._anchored = self._anchored or not _ANCHORS.isdisjoint(top)
-                key.extend(top)
-                key.append(_VALUES)
-            for child in top.values() if named else top:
-                kind = type(child)
-                if kind is dict or kind is list:
-                    child = of[id(child)]
-                    locating = locating or child.locating
-                elif kind is bool:
-                    # True == 1 in Python but not in JSON.
-                    child = _YES if child else _NO
-                key.append(child)
-            found = contents.get(where := tuple(key))
+            if named and not _ANCHORS.isdisjoint(top):
+                self._anchored = True
+            if kinds.isdisjoint(_APART):
+                where = (*top, _VALUES, *values) if named else tuple(top)
+            else:
+                key: list[Any] = [*top, _VALUES] if named else []
+                for child in values:
+                    kind = type(child)
+                    if kind is dict or kind is list:
+                        child = of[id(child)]
+                        locating = locating or child.locating
+                    elif kind is bool:
+                        # True == 1 in Python but not in JSON.
+                        child = _YES if child else _NO
+                    key.append(child)
+                where = tuple(key)
+            if whole:
+                characters += sum(map(len, top)) if named else 0
+                if str in kinds:
+                    texts = values if len(kinds) == 1 else [v for v in values if type(v) is str]
+                    characters += sum(map(len, texts))
+            found = contents.get(where)
             if found is None:
                 found = contents[where] = _Content(locating)
             of[id(top)] = found
+        if whole:
+            self.characters = characters
         # The identifiers stay valid as long as the containers live.
         self._alive.append(value)
         return of[id(value)]
@@ -287,50 +308,66 @@ class Atlas:
         SchemaError.
         """
         stack = [(schema, resolver, draft, pointer)]
+        seen, known, content_of = self._seen, self._known, self._content_of
         while stack:
             schema, resolver, draft, pointer = stack.pop()
-            if isinstance(schema, bool) or id(schema) in self._seen:
+            identifier = id(schema)
+            if isinstance(schema, bool) or identifier in seen:
                 continue
-            self._seen.add(id(schema))
+            seen.add(identifier)
             self._walked.append((pointer, schema, draft))
             number = self._intern(schema, resolver, draft, pointer)
             self._occurrences[number - 1].append(pointer)
-            stack.extend(self._visit(schema, resolver, draft, pointer))
+            if "$id" not in schema and "id" not in schema:
+                goal = TRUE if asserting(draft).isdisjoint(schema) else literal(number)
+                locating = content_of[identifier].locating
+                known[identifier] = draft, resolver if locating else None, goal
+            self._visit(schema, resolver, draft, pointer, stack)
             spend()
 
     def _visit(
-        self, schema: dict[str, Any], resolver: Resolver[Any], draft: Draft, pointer: Pointer
-    ) -> list[tuple[Any, Resolver[Any], Draft, Pointer]]:
-        found: list[tuple[Any, Resolver[Any], Draft, Pointer]] = []
+        self,
+        schema: dict[str, Any],
+        resolver: Resolver[Any],
+        draft: Draft,
+        pointer: Pointer,
+        found: list[tuple[Any, Resolver[Any], Draft, Pointer]],
+    ) -> None:
+        """Check the keywords of a schema and add its subschemas, the first one last."""
+        below: list[tuple[Any, Resolver[Any], Draft, Pointer]] = []
         hidden = overridden(schema, draft)
+        known = handling(draft)
+        refusing = self.options.unknown_formats == "refuse"
+        # PERF: every keyword of every schema passes here.
         for name, value in schema.items():
-            keyword = keyword_of(name, draft)
-            if keyword is None:
+            handled = known.get(name)
+            if handled is None or (hidden and handled.voided):
                 continue
-            inert = keyword.shape != "schema_map" or keyword.role != "core"
-            if hidden and name != "$ref" and inert:
-                continue
-            fault = shape_fault(keyword, value, draft)
-            if fault is not None:
-                named = keyword.shape == "types" and isinstance(value, list) and value
-                shown = "" if named else f", not {_shown(value)}"
-                raise SchemaError(f"'{name}' {fault}{shown}", pointer=str(pointer))
-            if name == "format" and self.options.unknown_formats == "refuse":
+            if type(value) is not handled.easy and (check := handled.check) is not None:
+                fault = check(value, draft)
+                if fault is not None:
+                    named = handled.keyword.shape == "types" and isinstance(value, list) and value
+                    shown = "" if named else f", not {_shown(value)}"
+                    raise SchemaError(f"'{name}' {fault}{shown}", pointer=str(pointer))
+            if refusing and name == "format":
                 self._check_format(value, draft, pointer)
-            if keyword.shape not in SUBSCHEMA_SHAPES:
+            if not handled.holds:
                 continue
-            booleans = draft != 4 or keyword.shape == "bool_or_schema"
-            for path, sub in subschemas(keyword, value):
+            booleans = handled.booleans
+            for path, sub in subschemas(handled.keyword, value):
                 if isinstance(sub, bool) and booleans:
                     continue
-                below = Pointer(pointer, (name, *path))
+                place = Pointer(pointer, (name, *path))
                 if not isinstance(sub, dict):
                     kinds = "an object, true or false" if booleans else "an object"
                     raise SchemaError(
-                        f"a schema must be {kinds}, not {_shown(sub)}", pointer=str(below)
+                        f"a schema must be {kinds}, not {_shown(sub)}", pointer=str(place)
                     )
-                found.append((sub, *_enter(sub, resolver, draft, below), below))
-        return found[::-1]
+                if "$id" in sub or "id" in sub:
+                    below.append((sub, *_enter(sub, resolver, draft, place), place))
+                else:
+                    below.append((sub, resolver, draft, place))
+        found.extend(reversed(below))
 
     def _check_format(self, name: str, draft: Draft, pointer: Pointer) -> None:
         if self.options.assert_formats and asserted_format(name, draft) is None:
