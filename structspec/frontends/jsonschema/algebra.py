@@ -67,6 +67,14 @@ class Form:
     refusals: frozenset[Refusal] = frozenset()
 
     @property
+    def nothing(self) -> bool:
+        """Whether it is `NOTHING`."""
+        return not (
+            self.null or self.booleans or self.numbers or self.strings
+            or self.arrays or self.objects or self.refusals
+        )  # fmt: skip
+
+    @property
     def leaf(self) -> bool:
         """Whether no value of the form contains other values."""
         return not self.arrays and not self.objects
@@ -115,7 +123,7 @@ def intersect(left: Form, right: Form, prune: Prune | None = None) -> Form:
         _products(left.objects, right.objects, ALL_OBJECTS, prune),
     )
     refusals = left.refusals | right.refusals
-    return replace(form, refusals=refusals) if refusals and form != NOTHING else form
+    return replace(form, refusals=refusals) if refusals and not form.nothing else form
 
 
 def complement(form: Form, blame: Refusal, prune: Prune | None = None) -> Form:

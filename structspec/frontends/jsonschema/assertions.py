@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from structspec.automata.chardfa import CharDfa
@@ -22,7 +23,6 @@ from structspec.frontends.jsonschema.evaluated import Evaluated, Kind
 from structspec.frontends.jsonschema.fates import asserted_format
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.intervals import LENGTHS
-from structspec.frontends.jsonschema.intervals import intersect as intersect_intervals
 from structspec.frontends.jsonschema.kept import Kept
 from structspec.frontends.jsonschema.keywords import TYPES, asserting
 from structspec.frontends.jsonschema.numbers import (
@@ -56,6 +56,16 @@ _OBJECT_WORDS = frozenset(
 _STRINGS = Form(strings=(ALL_STRINGS,))
 _BOOLEANS = Form(booleans=frozenset({True, False}))
 _NULL = Form(True)
+#: The forms of schemas that say nothing but a type, and what more they could say about it.
+_BARE: dict[str, tuple[Form, frozenset[str]]] = {
+    "null": (_NULL, frozenset({"enum", "const"})),
+    "boolean": (_BOOLEANS, frozenset({"enum", "const"})),
+    "number": (Form(numbers=(ALL_NUMBERS,)), _NUMBER_WORDS | {"enum", "const"}),
+    "integer": (Form(numbers=(ONLY_INTEGERS,)), _NUMBER_WORDS | {"enum", "const"}),
+    "string": (_STRINGS, _STRING_WORDS | {"enum", "const"}),
+    "array": (Form(arrays=(ALL_ARRAYS,)), _ARRAY_WORDS | {"enum", "const"}),
+    "object": (Form(objects=(ALL_OBJECTS,)), _OBJECT_WORDS | {"enum", "const"}),
+}
 
 # Automata of patterns, and why there are none; weighed in states.
 _PATTERNS: Kept[str, CharDfa | UnsupportedFeature | SchemaError | BudgetExceeded] = Kept(300_000)
@@ -82,8 +92,15 @@ def _automaton_of(text: str) -> CharDfa:
 
 def own_form(place: Place, atlas: Atlas, options: SchemaOptions) -> Form:
     """The form of the schema's own assertions."""
-    if place.draft <= 7 and "$ref" in place.schema:
+    schema, draft = place.schema, place.draft
+    if draft <= 7 and "$ref" in schema:
         return ANYTHING
+    name = schema.get("type")
+    # In draft 4 integers have a spelling of their own.
+    if type(name) is str and (draft > 4 or name != "integer"):
+        form, words = _BARE[name]
+        if words.isdisjoint(schema):
+            return form
     return _Reader(place, atlas, options).form()
 
 
@@ -91,6 +108,25 @@ def own_evaluated(place: Place, atlas: Atlas, options: SchemaOptions, kind: Kind
     """The members or items that the schema's own keywords evaluate."""
     reader = _Reader(place, atlas, options)
     return reader.properties_seen() if kind == "objects" else reader.items_seen()
+
+
+@lru_cache(maxsize=1024)
+def _between(
+    fractions: bool,
+    fourth: bool,
+    low: int | Decimal | None,
+    high: int | Decimal | None,
+    above: int | Decimal | bool | None,
+    below: int | Decimal | bool | None,
+) -> NumberSet:
+    """The numbers, or integers, within bounds; `fourth`: as draft 4 writes them."""
+    numbers = ALL_NUMBERS if fractions else ONLY_INTEGERS
+    if fourth:
+        if not fractions:
+            numbers = replace(numbers, bare=True)
+        return numbers.intersect(bounded(low, above is True, high, below is True))
+    numbers = numbers.intersect(bounded(low, False, high, False))
+    return numbers.intersect(bounded(above, True, below, True))
 
 
 class _Reader:
@@ -112,6 +148,10 @@ class _Reader:
 
     def form(self) -> Form:
         words = self.keywords.keys()
+        if "enum" not in words and "const" not in words:
+            name = self.keywords.get("type")
+            if isinstance(name, str):
+                return self.of_type(name)
         listed = None
         for keyword in words & {"enum", "const"}:
             values = self.keywords[keyword]
@@ -120,8 +160,6 @@ class _Reader:
         if listed is not None and words <= {"enum", "const"}:
             return listed
         types = self.keywords.get("type", TYPES)
-        if listed is None and isinstance(types, str):
-            return self.of_type(types)
         types = {types} if isinstance(types, str) else set(types)
         if listed is not None:
             types &= _types_of(listed)
@@ -158,16 +196,14 @@ class _Reader:
         if self.place.draft > 4 and _NUMBER_WORDS.isdisjoint(keywords):
             yield ALL_NUMBERS if fractions else ONLY_INTEGERS
             return
-        low, high = keywords.get("minimum"), keywords.get("maximum")
-        above, below = keywords.get("exclusiveMinimum"), keywords.get("exclusiveMaximum")
-        numbers = ALL_NUMBERS if fractions else ONLY_INTEGERS
-        if self.place.draft == 4 and not fractions:
-            numbers = replace(numbers, bare=True)
-        if self.place.draft == 4:
-            numbers = numbers.intersect(bounded(low, above is True, high, below is True))
-        else:
-            numbers = numbers.intersect(bounded(low, False, high, False))
-            numbers = numbers.intersect(bounded(above, True, below, True))
+        numbers = _between(
+            fractions,
+            self.place.draft == 4,
+            keywords.get("minimum"),
+            keywords.get("maximum"),
+            keywords.get("exclusiveMinimum"),
+            keywords.get("exclusiveMaximum"),
+        )
         if "multipleOf" in keywords:
             multiple: int | Decimal = keywords["multipleOf"]
             refusal = self.refusal("multipleOf", f"multiples of {multiple} without both bounds")
@@ -197,7 +233,7 @@ class _Reader:
             elif kind is not None:
                 formats = frozenset({(kind, True)})
         end = LENGTHS[0][1] if high is None else high + 1
-        lengths = intersect_intervals(LENGTHS, ((low, end),)) if low < end else ()
+        lengths = ((low, end),) if low < end else ()
         shape = StringShape(lengths, None, frozenset(), frozenset(refusals), pattern, formats)
         if not shape.empty:
             yield shape
@@ -290,13 +326,15 @@ class _Reader:
             return
         additional = self.goal(keywords.get("additionalProperties", True), "additionalProperties")
         refusals: list[Refusal] = []
-        patterns = self.patterns(additional, refusals)
+        written = "patternProperties" in keywords
+        patterns = self.patterns(additional, refusals) if written else []
         if refusals:
             # A refused shape stands for a superset, so keys that a pattern may match stay open.
             additional = TRUE
         properties = []
+        place, goal_of = self.place, self.atlas.goal
         for name, sub in keywords.get("properties", {}).items():
-            goal = self.goal(sub, "properties", name)
+            goal = goal_of(sub, place, "properties", name)
             for keys, goal_there in patterns:
                 if keys.admits(name):
                     goal = conjoin(goal, goal_there)
@@ -309,7 +347,7 @@ class _Reader:
             keywords.get("minProperties", 0),
             keywords.get("maxProperties"),
             frozenset(refusals),
-            cells_of(patterns, additional),
+            cells_of(patterns, additional) if patterns else (),
         )
         shapes = [] if shape.empty else [shape]
         for condition in self.conditions():

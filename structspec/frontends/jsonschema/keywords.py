@@ -30,7 +30,6 @@ __all__ = [
     "hint",
     "keyword_of",
     "overridden",
-    "shape_fault",
     "subschemas",
 ]
 
@@ -130,7 +129,8 @@ class Handling:
     """How a walk deals with a keyword of a draft."""
 
     keyword: Keyword
-    #: What is wrong with a value, see `shape_fault`; None if nothing can be.
+    #: What is wrong with a value in a draft, subschemas aside (which value the caller shows,
+    #: unless it is a list of which one is named); None if nothing can be.
     check: Callable[[Any, int], str | None] | None
     #: Values of exactly this type have the right shape.
     easy: type | None
@@ -200,14 +200,6 @@ def _letters(name: str) -> str:
 @cache
 def _by_letters(draft: int) -> dict[str, str]:
     return {_letters(name): name for name in _by_name(draft)}
-
-
-def shape_fault(keyword: Keyword, value: Any, draft: int) -> str | None:
-    """What is wrong with the value of a keyword, or None. Subschemas are not looked into.
-
-    The value itself is left to the caller to show, unless it is a list of which one is named.
-    """
-    return _CHECKS[keyword.shape](value, draft)
 
 
 def subschemas(keyword: Keyword, value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:

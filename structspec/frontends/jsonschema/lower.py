@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from structspec import ir
 from structspec.errors import BudgetExceeded, UnsupportedFeature
-from structspec.frontends.jsonschema.algebra import NOTHING, Form
+from structspec.frontends.jsonschema.algebra import Form
 from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.digits import Digits
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal
@@ -47,6 +47,11 @@ _COSTLY = (
 
 _BLANK = ir.Chars(((9, 10), (13, 13), (32, 32)))
 _MOST_BLANKS = 32
+_NULL, _TRUE, _FALSE = ir.Bytes(b"null"), ir.Bytes(b"true"), ir.Bytes(b"false")
+_BRACKETS = (ir.Bytes(b"["), ir.Bytes(b"]"))
+_BRACES = (ir.Bytes(b"{"), ir.Bytes(b"}"))
+# What is no literal text.
+_NO_LITERALS = frozenset({ir.Repeat, ir.Chars, ir.Automaton})
 
 
 class Lowering:
@@ -123,7 +128,7 @@ class Lowering:
         node = self._values.get(goal)
         if node is None:
             form = self.normaliser.form(goal)
-            if form == NOTHING:
+            if form.nothing:
                 node = ir.NOTHING
             elif form.leaf:
                 node = self._leaf(goal, form)
@@ -157,29 +162,35 @@ class Lowering:
         return f"value-{len(self._names)}:{number}"
 
     def _form(self, form: Form) -> ir.Node:
-        self.refuse(form.refusals)
-        options: list[ir.Node] = [ir.Bytes(b"null")] if form.null else []
-        options += (ir.Bytes(b"true" if flag else b"false") for flag in sorted(form.booleans)[::-1])
-        options += (self._numbers(numbers) for numbers in form.numbers)
+        if form.refusals:
+            self.refuse(form.refusals)
+        options: list[ir.Node] = [_NULL] if form.null else []
+        if form.booleans:
+            options += (_TRUE if flag else _FALSE for flag in sorted(form.booleans)[::-1])
+        for numbers in form.numbers:
+            options.append(self._numbers(numbers))
         if form.strings:
             options.append(self.strings(form.strings))
         for array in form.arrays:
-            self.refuse(array.refusals)
-            options.append(self._bracketed(b"[", self.items.node(array), b"]"))
+            if array.refusals:
+                self.refuse(array.refusals)
+            options.append(self._bracketed(_BRACKETS, self.items.node(array)))
         for shape in form.objects:
-            self.refuse(shape.refusals)
-            options.append(self._bracketed(b"{", self.members.node(shape), b"}"))
+            if shape.refusals:
+                self.refuse(shape.refusals)
+            options.append(self._bracketed(_BRACES, self.members.node(shape)))
         return _either(options)
 
-    def _bracketed(self, opening: bytes, content: ir.Node, closing: bytes) -> ir.Node:
-        if content == ir.NOTHING:
+    def _bracketed(self, pair: tuple[ir.Node, ir.Node], content: ir.Node) -> ir.Node:
+        if type(content) is ir.Choice and not content.items:
             return ir.NOTHING
-        return ir.sequence((ir.Bytes(opening), self.gap, content, ir.Bytes(closing)))
+        return ir.sequence((pair[0], self.gap, content, pair[1]))
 
     def _numbers(self, numbers: NumberSet) -> ir.Node:
         node = self._leaves.get(numbers)
         if node is None:
-            self.refuse(numbers.refusals)
+            if numbers.refusals:
+                self.refuse(numbers.refusals)
             found = self.digits.number_texts(numbers)
             if found is None:
                 self.refuse(refusal for _, refusal in numbers.multiples | numbers.others)
@@ -199,14 +210,16 @@ class Lowering:
         node = leaves.get(shapes)
         if node is None:
             for shape in shapes:
-                self.refuse(shape.refusals)
+                if shape.refusals:
+                    self.refuse(shape.refusals)
             spelling = self._plain() if plain else self.spelling
             texts = (
                 string_texts(shape, spelling, self.rules, registers=not keys) for shape in shapes
             )
             # As rules before they are compared: an automaton may be large.
             shared = [self._shared("string", text) for text in texts]
-            node = leaves[shapes] = self._shared("string", ir.choice(shared))
+            node = shared[0] if len(shared) == 1 else self._shared("string", ir.choice(shared))
+            leaves[shapes] = node
         return node
 
     def _shared(self, kind: str, node: ir.Node) -> ir.Node:
@@ -219,9 +232,11 @@ class Lowering:
 
 def _either(options: list[ir.Node]) -> ir.Node:
     """A choice, as `ir.choice` makes it, that does not compare large nodes with each other."""
+    if len(options) == 1 and type(options[0]) is not ir.Choice:
+        return options[0]
     flat: dict[int, ir.Node] = {}
     for option in options:
-        for part in option.items if isinstance(option, ir.Choice) else (option,):
+        for part in option.items if type(option) is ir.Choice else (option,):
             flat.setdefault(id(part), part)
     return next(iter(flat.values())) if len(flat) == 1 else ir.Choice(tuple(flat.values()))
 
@@ -233,11 +248,12 @@ def _short(node: ir.Node) -> bool:
     while stack:
         top = stack.pop()
         size += 1
-        if size > _INLINE_TEXT or isinstance(top, ir.Repeat | ir.Chars | ir.Automaton):
+        kind = type(top)
+        if size > _INLINE_TEXT or kind in _NO_LITERALS:
             return False
-        if isinstance(top, ir.Bytes):
+        if type(top) is ir.Bytes:
             size += len(top.value)
-        elif isinstance(top, ir.Sequence | ir.Choice):
+        elif type(top) is ir.Sequence or type(top) is ir.Choice:
             stack.extend(top.items)
         # Other spellings do not count: they hang on literal text that has been counted.
     return True

@@ -123,6 +123,8 @@ class MemberLists:
 
         Declared members occur at most once, so counts of members are exact then.
         """
+        if not shape.cells and (not shape.additional or names is _EVERY_STRING):
+            return shape
         parts = self._open(shape, names)
         keys = [key for part in parts for key in part.keys]
         if not keys or any(key.values is None or key.refusals for key in keys):
@@ -150,12 +152,19 @@ class MemberLists:
     def _named(
         self, shape: ObjectShape, names: tuple[StringShape, ...]
     ) -> list[tuple[str, Goal, bool]]:
+        if names is _EVERY_STRING:
+            return list(shape.members())
         return [
             (name, goal if _admit(names, name) else FALSE, required)
             for name, goal, required in shape.members()
         ]
 
     def _open(self, shape: ObjectShape, names: tuple[StringShape, ...]) -> list[_Part]:
+        if not shape.cells:
+            if not shape.additional:
+                return []
+            if names is _EVERY_STRING:
+                return [_Part(names, shape.additional)]
         parts = [
             _Part(names, goal).within(keys, frozenset())
             for keys, goal in (*shape.cells, (rest_of(shape.cells), shape.additional))
@@ -172,7 +181,7 @@ class MemberLists:
         self._written += 2 * (len(shape.properties) + len(shape.required))
         write(self._written)
         # Keys are written out flat, each with all its spellings.
-        plain = sum(len(name) for name, _ in shape.properties) > _MANY_CHARACTERS
+        plain = sum(map(len, shape.declared)) > _MANY_CHARACTERS
         rest = []
         for part in self._open(shape, names):
             key = writer.strings(part.keys, keys=True, plain=plain)
@@ -182,7 +191,7 @@ class MemberLists:
         members = []
         for name, goal, required in self._named(shape, names):
             value = writer.value(goal)
-            if value != ir.NOTHING:
+            if type(value) is not ir.Choice or value.items:
                 key = writer.text(name, plain=plain)
                 members.append(ir.Member(key, self._after_key(value), required))
             elif required:

@@ -61,6 +61,9 @@ _COMBINING = frozenset(
      "dependentSchemas", "dependencies"}
 )  # fmt: skip
 
+# Without any of these as well, what it says itself is all that it says.
+_LOOKING_THROUGH = _COMBINING | {"unevaluatedItems", "unevaluatedProperties"}
+
 _CIRCLE = (
     "the reference leads back to itself without passing through a property or an item, "
     "so it says nothing about any value"
@@ -89,6 +92,14 @@ class Normaliser:
         known = self._goals.get(goal)
         if known is not None:
             return known
+        if len(goal) == 1:
+            # PERF: nearly all goals are one subschema.
+            (only,) = goal
+            if len(only) == 1:
+                (number,) = only
+                if number > 0:
+                    result = self._goals[goal] = self._place_form(number)
+                    return result
         alternatives = []
         # Sorted, because the order of a set must not decide the order of alternatives.
         for alternative in sorted(goal, key=sorted):
@@ -110,10 +121,15 @@ class Normaliser:
     # Subschemas of the same value ----------------------------------------------------------
 
     def _place_form(self, number: int) -> Form:
-        if number in self._forms:
-            return self._forms[number]
+        found = self._forms.get(number)
+        if found is not None:
+            return found
         if number in self._active:
             raise CircularReference
+        place = self.atlas.place(number)
+        if _LOOKING_THROUGH.isdisjoint(place.schema):
+            form = self._forms[number] = self._own(place)
+            return form
         mine: set[int] = set()
         stack = [number]
         try:
@@ -192,11 +208,14 @@ class Normaliser:
                     if not isinstance(sub, list):
                         yield f"{keyword}/{name}", [atlas.goal(sub, place, keyword, name)]
 
-    def _combine(self, place: Place) -> Form:
+    def _own(self, place: Place) -> Form:
         try:
-            form = own_form(place, self.atlas, self.options)
+            return own_form(place, self.atlas, self.options)
         except BudgetExceeded as error:
             raise error.at(None, place.pointer) from error
+
+    def _combine(self, place: Place) -> Form:
+        form = self._own(place)
         for keyword, goals in self._combinators(place):
             try:
                 form = self._combined(form, place, keyword, goals)

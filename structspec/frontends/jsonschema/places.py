@@ -62,6 +62,7 @@ _ANCHORS = frozenset({"$dynamicAnchor", "$recursiveAnchor"})
 _YES, _NO, _VALUES = object(), object(), object()
 # What does not stand for itself there.
 _APART = frozenset({dict, list, bool})
+_TEXTLESS = frozenset({dict, list, bool, int, type(None)})
 
 # Scopes grow by resources that have not been met before; a longer way is refused.
 _LONGEST_SCOPE = 64
@@ -286,9 +287,8 @@ class Atlas:
                 where = tuple(key)
             if whole:
                 characters += sum(map(len, top)) if named else 0
-                if str in kinds:
-                    texts = values if len(kinds) == 1 else [v for v in values if type(v) is str]
-                    characters += sum(map(len, texts))
+                if not kinds <= _TEXTLESS:
+                    characters += sum([len(child) for child in values if isinstance(child, str)])
             found = contents.get(where)
             if found is None:
                 found = contents[where] = _Content(locating)
