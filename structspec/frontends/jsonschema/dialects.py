@@ -156,7 +156,7 @@ def settle(
 def _mentions_others(containers: list[Any], draft_named: Callable[[str], int | None]) -> bool:
     """Whether some ``$schema`` inside names no draft."""
     for top in containers:
-        if "$schema" in top and isinstance(top, dict):
+        if type(top) is dict and "$schema" in top:
             uri = top["$schema"]
             if isinstance(uri, str) and draft_named(uri) is None:
                 return True

@@ -202,17 +202,16 @@ def _by_letters(draft: int) -> dict[str, str]:
     return {_letters(name): name for name in _by_name(draft)}
 
 
-def subschemas(keyword: Keyword, value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+def subschemas(keyword: Keyword, value: Any) -> list[tuple[tuple[str, ...], Any]]:
     """The subschemas in the value of a keyword, each with its path below the keyword."""
     shape = keyword.shape
     if shape == "schema_map":
-        yield from (((name,), sub) for name, sub in value.items())
-    elif shape == "dependencies":
-        yield from (((name,), sub) for name, sub in value.items() if not isinstance(sub, list))
-    elif shape == "schemas" or (shape == "schema_or_schemas" and isinstance(value, list)):
-        yield from (((str(index),), sub) for index, sub in enumerate(value))
-    elif shape in ("schema", "schema_or_schemas", "bool_or_schema"):
-        yield (), value
+        return [((name,), sub) for name, sub in value.items()]
+    if shape == "dependencies":
+        return [((name,), sub) for name, sub in value.items() if not isinstance(sub, list)]
+    if shape == "schemas" or (shape == "schema_or_schemas" and isinstance(value, list)):
+        return [((str(index),), sub) for index, sub in enumerate(value)]
+    return [((), value)] if shape in SUBSCHEMA_SHAPES else []
 
 
 def _is_number(value: Any) -> bool:

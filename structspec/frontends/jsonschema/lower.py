@@ -36,8 +36,6 @@ __all__ = ["Lowering"]
 
 # Literal text up to this length is written where it is used; longer text gets a rule.
 _INLINE_TEXT = 64
-# A document with more text than this shares the escapes of each character through rules.
-_SHARE_ABOVE = 4096
 
 # The keywords that a budget is named for, if a subschema has several.
 _COSTLY = (
@@ -47,6 +45,9 @@ _COSTLY = (
 
 _BLANK = ir.Chars(((9, 10), (13, 13), (32, 32)))
 _MOST_BLANKS = 32
+_GAP = ir.Choice((ir.EPSILON, ir.Variant(ir.Repeat(_BLANK, 1, _MOST_BLANKS))))
+_WIDE_GAP = ir.Choice((ir.Bytes(b" "), ir.Variant(ir.Repeat(_BLANK, 0, _MOST_BLANKS))))
+_CALL_GAP, _CALL_WIDE_GAP = ir.Rule("gap"), ir.Rule("wide-gap")
 _NULL, _TRUE, _FALSE = ir.Bytes(b"null"), ir.Bytes(b"true"), ir.Bytes(b"false")
 _BRACKETS = (ir.Bytes(b"["), ir.Bytes(b"]"))
 _BRACES = (ir.Bytes(b"{"), ir.Bytes(b"}"))
@@ -62,8 +63,8 @@ class Lowering:
         self.normaliser = normaliser
         self.options = options
         self.rules: dict[str, ir.Node] = {}
-        share = atlas.characters > _SHARE_ABOVE
-        self.spelling = Spelling(options.spelling, self.rules, share)
+        # A document with much text shares the escapes of each character through rules.
+        self.spelling = Spelling(options.spelling, self.rules, share=atlas.wordy)
         self._canonical = Spelling("canonical", self.rules)
         self.digits = Digits(self.rules, options.spelling)
         self._values: dict[Goal, ir.Node] = {FALSE: ir.NOTHING}
@@ -96,10 +97,8 @@ class Lowering:
             return ir.EPSILON, ir.EPSILON
         if self.options.whitespace == "conventional":
             return ir.EPSILON, ir.Bytes(b" ")
-        blanks = ir.Variant(ir.Repeat(_BLANK, 0, _MOST_BLANKS))
-        self.rules["gap"] = ir.Choice((ir.EPSILON, ir.Variant(ir.Repeat(_BLANK, 1, _MOST_BLANKS))))
-        self.rules["wide-gap"] = ir.Choice((ir.Bytes(b" "), blanks))
-        return ir.Rule("gap"), ir.Rule("wide-gap")
+        self.rules["gap"], self.rules["wide-gap"] = _GAP, _WIDE_GAP
+        return _CALL_GAP, _CALL_WIDE_GAP
 
     def refuse(self, refusals: Iterable[Refusal]) -> None:
         """Refuse what cannot be exact, or report it as widened if the caller asked for that."""

@@ -101,10 +101,10 @@ class ObjectShape:
         """Whether a required member is impossible, or the bounds contradict each other."""
         if self.most is not None and self.most < max(self.fewest, len(self.required)):
             return True
-        goals = self.declared
-        return any(
-            not (goals[name] if name in goals else self.other(name)) for name in self.required
-        )
+        for name in self.required:
+            if not self.goal_of(name):
+                return True
+        return False
 
     def goal_of(self, name: str) -> Goal:
         """What the value of the member `name` has to satisfy."""

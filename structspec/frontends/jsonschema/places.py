@@ -60,12 +60,15 @@ _LOCATING = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
 _ANCHORS = frozenset({"$dynamicAnchor", "$recursiveAnchor"})
 # Stand for true and false, and for the end of the keys, in the contents of containers.
 _YES, _NO, _VALUES = object(), object(), object()
+_MARKS = _LOCATING | _ANCHORS
 # What does not stand for itself there.
 _APART = frozenset({dict, list, bool})
 _TEXTLESS = frozenset({dict, list, bool, int, type(None)})
 
 # Scopes grow by resources that have not been met before; a longer way is refused.
 _LONGEST_SCOPE = 64
+#: So many characters are much text.
+MUCH_TEXT = 4097
 #: Units for the goal of one constant.
 CONSTANT = 4
 
@@ -111,8 +114,8 @@ class Atlas:
         self._contents: dict[Any, _Content] = {}
         self._content_of: dict[int, _Content] = {}
         self._alive: list[Any] = []
-        #: How many characters the keys and strings of the document have.
-        self.characters = 0
+        #: Whether the keys and strings of the document have `MUCH_TEXT`.
+        self.wordy = False
         #: By the id of what has been walked: the draft; the resolver, if it matters; the goal.
         self._known: dict[int, tuple[Draft, Resolver[Any] | None, Goal]] = {}
         #: Every occurrence of each place.
@@ -263,14 +266,15 @@ class Atlas:
         # Documents are trees, so in the reverse of this order children come before parents.
         whole = value is self.document.root
         order = self.document.containers if whole else containers_of(value)
-        characters = 0
+        characters = 0 if whole else MUCH_TEXT
         for top in reversed(order):
             named = type(top) is dict
             values = top.values() if named else top
             kinds = set(map(type, values))
-            locating = named and not _LOCATING.isdisjoint(top)
-            if named and not _ANCHORS.isdisjoint(top):
-                self._anchored = True
+            locating = False
+            if named and not _MARKS.isdisjoint(top):
+                locating = not _LOCATING.isdisjoint(top)
+                self._anchored = self._anchored or not _ANCHORS.isdisjoint(top)
             if kinds.isdisjoint(_APART):
                 where = (*top, _VALUES, *values) if named else tuple(top)
             else:
@@ -285,8 +289,9 @@ class Atlas:
                         child = _YES if child else _NO
                     key.append(child)
                 where = tuple(key)
-            if whole:
-                characters += sum(map(len, top)) if named else 0
+            if characters < MUCH_TEXT:
+                if named:
+                    characters += len("".join(top))
                 if not kinds <= _TEXTLESS:
                     characters += sum([len(child) for child in values if isinstance(child, str)])
             found = contents.get(where)
@@ -294,7 +299,7 @@ class Atlas:
                 found = contents[where] = _Content(locating)
             of[id(top)] = found
         if whole:
-            self.characters = characters
+            self.wordy = characters >= MUCH_TEXT
         # The identifiers stay valid as long as the containers live.
         self._alive.append(value)
         return of[id(value)]
@@ -355,7 +360,7 @@ class Atlas:
                 continue
             booleans = handled.booleans
             for path, sub in subschemas(handled.keyword, value):
-                if isinstance(sub, bool) and booleans:
+                if booleans and (sub is True or sub is False):
                     continue
                 place = Pointer(pointer, (name, *path))
                 if not isinstance(sub, dict):

@@ -114,7 +114,11 @@ class Spelling:
 
     def _enter(self, value: str) -> None:
         """Enter the rules that the characters of `value` call."""
-        for character in set(value) - self._entered:
+        if self._entered.issuperset(value):
+            return
+        for character in dict.fromkeys(value):
+            if character in self._entered:
+                continue
             self._entered.add(character)
             escapes = _escapes(character)
             if escapes != ir.NOTHING:

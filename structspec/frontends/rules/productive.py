@@ -19,7 +19,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from structspec import ir
 from structspec.frontends.rules.left_recursion import children, references
@@ -112,36 +112,41 @@ class _Search:
             return True
         return False
 
-    def _productive(self, node: ir.Node) -> bool:
+    def _productive(self, node: Any) -> bool:
         # PERF: asked of most nodes of every grammar; the type is the quickest question.
         cls = type(node)
         if cls is ir.Bytes or cls is ir.Special:
             return True
         if cls is ir.Rule:
-            return cast(ir.Rule, node).name in self.found
+            return node.name in self.found
         if cls is ir.Chars:
-            return bool(cast(ir.Chars, node).ranges)
-        if id(node) in self._nodes:
+            return bool(node.ranges)
+        nodes = self._nodes
+        if id(node) in nodes:
             return True
-        if self._generates(node, cls):
-            self._nodes.add(id(node))
-            return True
-        return False
-
-    def _generates(self, node: Any, cls: type) -> bool:
-        productive = self._productive
         if cls is ir.Sequence:
             for item in node.items:
-                if type(item) is not ir.Bytes and not productive(item):
+                if type(item) is ir.Bytes or id(item) in nodes:
+                    continue
+                if not self._productive(item):
                     return False
-            return True
-        if cls is ir.Choice:
-            return any(type(item) is ir.Bytes or productive(item) for item in node.items)
+        elif cls is ir.Choice:
+            for item in node.items:
+                if type(item) is ir.Bytes or id(item) in nodes or self._productive(item):
+                    break
+            else:
+                return False
+        elif not self._generates(node, cls):
+            return False
+        nodes.add(id(node))
+        return True
+
+    def _generates(self, node: Any, cls: type) -> bool:
         if cls is ir.Repeat:
             empty = node.maximum is not None and node.maximum < node.minimum
-            return not empty and (node.minimum == 0 or productive(node.item))
+            return not empty and (node.minimum == 0 or self._productive(node.item))
         if cls is ir.Variant:
-            return productive(node.item)
+            return self._productive(node.item)
         if cls is ir.Automaton:
             return self._reaches_acceptance(node)
         assert cls is ir.Members
