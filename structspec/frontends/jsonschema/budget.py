@@ -21,7 +21,7 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -34,6 +34,7 @@ __all__ = [
     "Work",
     "automaton_budget",
     "expect",
+    "meter",
     "most_states",
     "spend",
     "unmetered",
@@ -99,6 +100,12 @@ def spend(units: int = 1) -> None:
     work = _CURRENT.get()
     if work is not None:
         work.spend(units)
+
+
+def meter() -> Callable[[int], None]:
+    """`spend` for a loop in the compile that is running."""
+    work = _CURRENT.get()
+    return spend if work is None else work.spend
 
 
 def expect(units: int) -> None:

@@ -69,6 +69,14 @@ _POSITIVE = ir.Choice(
         ir.Sequence((ir.Bytes(b"0."), ir.Repeat(ir.Bytes(b"0"), 0, None), _NONZERO, _DIGITS)),
     )
 )
+_PLAIN_NUMBER = ir.Sequence(
+    (ir.Choice((ir.EPSILON, _MINUS)), _WHOLE, ir.Choice((ir.EPSILON, _FRACTION)))
+)
+#: All numbers, by whether exponents are written.
+_ALL_NUMBERS = {
+    False: _PLAIN_NUMBER,
+    True: ir.sequence((_PLAIN_NUMBER, ir.Choice((ir.EPSILON, ir.Variant(_EXPONENT))))),
+}
 # More single numbers than this share their beginnings and ends.
 _MANY_POINTS = 256
 # A chain of states is cut into rules of this many characters, so that nodes stay shallow.
@@ -159,7 +167,7 @@ class Digits:
             return ir.NOTHING  # the canonical spelling writes integers without a point
         if not numbers.multiples and not numbers.others:
             if numbers.ints == INTEGERS and numbers.fracs == REALS:
-                return self._all_numbers()
+                return _ALL_NUMBERS[self.spelling == "any"]
             if numbers.ints == INTEGERS and not numbers.fracs:
                 return self._all_integers()
         scale = _common(numbers)
@@ -235,11 +243,6 @@ class Digits:
         if self.spelling == "any":
             return self._integer_suffix(ir.Choice((*texts, ir.Variant(ir.Bytes(b"-0")))))
         return ir.Choice(tuple(texts))
-
-    def _all_numbers(self) -> ir.Node:
-        optional = ir.Choice((ir.EPSILON, _FRACTION))
-        node = ir.Sequence((ir.Choice((ir.EPSILON, _MINUS)), _WHOLE, optional))
-        return self._with_variant(node, _EXPONENT) if self.spelling == "any" else node
 
     def _piece(self, piece: Piece, scale: _Scale | None) -> ir.Node | None:
         texts: list[ir.Node] = []

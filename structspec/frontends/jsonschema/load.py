@@ -407,9 +407,7 @@ def _no_constant(name: str) -> Any:
     raise SchemaError(f"the schema is not JSON: {name} is not a JSON value")
 
 
-_DECODER = json.JSONDecoder(
-    parse_float=_parsed, parse_int=_parsed_int, parse_constant=_no_constant
-)
+_DECODER = json.JSONDecoder(parse_float=_parsed, parse_int=_parsed_int, parse_constant=_no_constant)
 
 
 def plain(source: Any, pointer: str = "") -> Any:

@@ -183,7 +183,10 @@ class Lowering:
     def _bracketed(self, pair: tuple[ir.Node, ir.Node], content: ir.Node) -> ir.Node:
         if type(content) is ir.Choice and not content.items:
             return ir.NOTHING
-        return ir.sequence((pair[0], self.gap, content, pair[1]))
+        parts = (pair[0], self.gap, content, pair[1])
+        if type(content) is ir.Members and type(self.gap) is ir.Rule:
+            return ir.Sequence(parts)
+        return ir.sequence(parts)
 
     def _numbers(self, numbers: NumberSet) -> ir.Node:
         node = self._leaves.get(numbers)

@@ -35,6 +35,7 @@ _MANY_CHARACTERS = 50_000
 _MOST_DEMANDS = 4
 
 _EVERY_STRING = (ALL_STRINGS,)
+_COLON = ir.Bytes(b":")
 
 Order = Literal["declared", "any"]
 
@@ -215,9 +216,12 @@ class MemberLists:
         writer = self.writer
         made = self._after.get(id(node))
         if made is None:
-            parts = (writer.gap, ir.Bytes(b":"), writer.wide, node, writer.gap)
+            parts = (writer.gap, _COLON, writer.wide, node, writer.gap)
+            # A call runs into nothing around it.
+            plain = type(node) is ir.Rule and type(writer.gap) is ir.Rule
+            whole = ir.Sequence(parts) if plain else ir.sequence(parts)
             # With the node itself, so that its identifier stays its own.
-            made = self._after[id(node)] = node, ir.sequence(parts)
+            made = self._after[id(node)] = node, whole
         return made[1]
 
     # Demands -------------------------------------------------------------------------------

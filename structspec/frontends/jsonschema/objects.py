@@ -101,10 +101,7 @@ class ObjectShape:
         """Whether a required member is impossible, or the bounds contradict each other."""
         if self.most is not None and self.most < max(self.fewest, len(self.required)):
             return True
-        for name in self.required:
-            if not self.goal_of(name):
-                return True
-        return False
+        return not all(map(self.goal_of, self.required))
 
     def goal_of(self, name: str) -> Goal:
         """What the value of the member `name` has to satisfy."""

@@ -29,7 +29,7 @@ from referencing._core import Resolver
 from referencing.exceptions import Unresolvable
 
 from structspec.errors import SchemaError, UnsupportedFeature
-from structspec.frontends.jsonschema.budget import spend
+from structspec.frontends.jsonschema.budget import meter, spend
 from structspec.frontends.jsonschema.fates import Fates, asserted_format
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
 from structspec.frontends.jsonschema.keywords import (
@@ -61,9 +61,6 @@ _ANCHORS = frozenset({"$dynamicAnchor", "$recursiveAnchor"})
 # Stand for true and false, and for the end of the keys, in the contents of containers.
 _YES, _NO, _VALUES = object(), object(), object()
 _MARKS = _LOCATING | _ANCHORS
-# What does not stand for itself there.
-_APART = frozenset({dict, list, bool})
-_TEXTLESS = frozenset({dict, list, bool, int, type(None)})
 
 # Scopes grow by resources that have not been met before; a longer way is refused.
 _LONGEST_SCOPE = 64
@@ -266,34 +263,32 @@ class Atlas:
         # Documents are trees, so in the reverse of this order children come before parents.
         whole = value is self.document.root
         order = self.document.containers if whole else containers_of(value)
-        characters = 0 if whole else MUCH_TEXT
+        characters = 0
         for top in reversed(order):
             named = type(top) is dict
-            values = top.values() if named else top
-            kinds = set(map(type, values))
             locating = False
-            if named and not _MARKS.isdisjoint(top):
-                locating = not _LOCATING.isdisjoint(top)
-                self._anchored = self._anchored or not _ANCHORS.isdisjoint(top)
-            if kinds.isdisjoint(_APART):
-                where = (*top, _VALUES, *values) if named else tuple(top)
-            else:
-                key: list[Any] = [*top, _VALUES] if named else []
-                for child in values:
-                    kind = type(child)
-                    if kind is dict or kind is list:
-                        child = of[id(child)]
-                        locating = locating or child.locating
-                    elif kind is bool:
-                        # True == 1 in Python but not in JSON.
-                        child = _YES if child else _NO
-                    key.append(child)
-                where = tuple(key)
-            if characters < MUCH_TEXT:
-                if named:
-                    characters += len("".join(top))
-                if not kinds <= _TEXTLESS:
-                    characters += sum([len(child) for child in values if isinstance(child, str)])
+            if named:
+                if not _MARKS.isdisjoint(top):
+                    locating = not _LOCATING.isdisjoint(top)
+                    self._anchored = self._anchored or not _ANCHORS.isdisjoint(top)
+                characters += len("".join(top))
+            # PERF: every value of every document passes here.
+            key: list[Any] = [*top, _VALUES] if named else []
+            for child in top.values() if named else top:
+                kind = type(child)
+                if kind is str:
+                    characters += len(child)
+                elif kind is dict or kind is list:
+                    child = of[id(child)]
+                    if child.locating:
+                        locating = True
+                elif kind is bool:
+                    # True == 1 in Python but not in JSON.
+                    child = _YES if child else _NO
+                elif isinstance(child, str):
+                    characters += len(child)
+                key.append(child)
+            where = tuple(key)
             found = contents.get(where)
             if found is None:
                 found = contents[where] = _Content(locating)
@@ -314,6 +309,7 @@ class Atlas:
         """
         stack = [(schema, resolver, draft, pointer)]
         seen, known, content_of = self._seen, self._known, self._content_of
+        tick = meter()
         while stack:
             schema, resolver, draft, pointer = stack.pop()
             identifier = id(schema)
@@ -328,7 +324,7 @@ class Atlas:
                 locating = content_of[identifier].locating
                 known[identifier] = draft, resolver if locating else None, goal
             self._visit(schema, resolver, draft, pointer, stack)
-            spend()
+            tick(1)
 
     def _visit(
         self,

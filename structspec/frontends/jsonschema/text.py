@@ -19,14 +19,21 @@ from structspec.frontends.jsonschema import text_automata
 from structspec.frontends.jsonschema.budget import most_states, spend, write
 from structspec.frontends.jsonschema.format_texts import format_texts
 from structspec.frontends.jsonschema.formats import Format
-from structspec.frontends.jsonschema.intervals import Intervals, contains
-from structspec.frontends.jsonschema.spelling import ALL_CHARACTERS, Ranges, Spelling
+from structspec.frontends.jsonschema.intervals import LENGTHS, Intervals, contains
+from structspec.frontends.jsonschema.spelling import ALL_CHARACTERS, Ranges, Spelling, spell
 from structspec.frontends.jsonschema.strings import StringShape
 from structspec.frontends.jsonschema.text_automata import words_dfa, words_node
 
 __all__ = ["string_texts"]
 
 _QUOTE = ir.Bytes(b'"')
+#: Any string, by whether every spelling is written.
+_FREE = {
+    every: ir.Sequence(
+        (_QUOTE, ir.Repeat(spell(ALL_CHARACTERS, "any" if every else "canonical"), 0, None), _QUOTE)
+    )
+    for every in (False, True)
+}
 _TRIE_FROM = 3
 # Values of more characters than this together share their ends as well as their beginnings.
 _MANY_CHARACTERS = 16_384
@@ -62,6 +69,8 @@ def string_texts(
             pattern = pattern.difference(words_dfa(shape.excluded))
         content = _matching(pattern, shape.lengths, spelling, registers)
     elif not shape.excluded:
+        if shape.lengths == LENGTHS:
+            return _FREE[spelling.any]
         content = _free(spelling.character(), shape.lengths, 0)
     else:
         content = _outside(shape, spelling, rules)

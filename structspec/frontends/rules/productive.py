@@ -126,9 +126,17 @@ class _Search:
             return True
         if cls is ir.Sequence:
             for item in node.items:
-                if type(item) is ir.Bytes or id(item) in nodes:
+                kind = type(item)
+                if kind is ir.Bytes or (
+                    # A character, mostly.
+                    kind is ir.Choice and item.items and type(item.items[0]) is ir.Bytes
+                ):
                     continue
-                if not self._productive(item):
+                if kind is ir.Rule:
+                    if item.name in self.found:
+                        continue
+                    return False
+                if id(item) not in nodes and not self._productive(item):
                     return False
         elif cls is ir.Choice:
             for item in node.items:
