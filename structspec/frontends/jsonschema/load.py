@@ -112,7 +112,8 @@ class Document:
 
     def _resolved(self, resolver: Resolver[Any], reference: str) -> tuple[Any, Resolver[Any]]:
         """What a reference names, and the resolver there."""
-        local = _is_local(reference) and base_uri(resolver) == self.uri and self._whole
+        ours = base_uri(resolver).rstrip("#") == self.uri.rstrip("#")
+        local = ours and _is_local(reference) and self._whole
         known = self._landed.get(id(resolver)) if local else None
         if known is not None:
             try:
@@ -120,10 +121,16 @@ class Document:
             except (LookupError, ValueError):
                 pass  # what is wrong is said below
         found = _look_up(resolver, reference)
-        if local and _at(self.root, reference) is found.contents:
+        if local and self._holds(reference, found.contents):
             # With the resolver itself, so that its identifier stays its own.
             self._landed[id(resolver)] = resolver, found.resolver
         return found.contents, found.resolver
+
+    def _holds(self, reference: str, contents: Any) -> bool:
+        try:
+            return _at(self.root, reference) is contents
+        except (LookupError, ValueError):
+            return False
 
     def follow(
         self, reference: str, resolver: Resolver[Any], pointer: Pointer, keyword: str
