@@ -23,7 +23,6 @@ or more, not on the other rows or on the number of threads; nothing is kept betw
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -36,6 +35,7 @@ from numba import carray, types
 from numba.extending import intrinsic
 from torch import Tensor
 
+from structspec.locks import lock
 from structspec.machine_code.kernel import c_function, kernel
 from structspec.machine_code.pointers import pointer
 
@@ -141,7 +141,7 @@ def _share(job) -> None:  # type: ignore[no-untyped-def]
 
 
 _Job = ctypes.c_int64 * 8
-_lock = threading.Lock()
+_lock = lock()
 
 
 @cache

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -30,6 +29,7 @@ from typing import Any
 from structspec.errors import SchemaError
 from structspec.grammar import Grammar
 from structspec.grammar import compile as compile_grammar
+from structspec.locks import lock
 
 __all__ = ["COMPILE_OPTIONS", "KeptGrammars", "check_options", "compiled"]
 
@@ -57,7 +57,7 @@ class KeptGrammars:
     def __init__(self, most: int) -> None:
         self._most = most
         self._grammars: OrderedDict[Any, Grammar] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def get(self, key: Any, make: Callable[[], Grammar]) -> Grammar:
         """The grammar of a key, made if need be (without the lock, so perhaps twice at once)."""

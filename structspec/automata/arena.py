@@ -83,10 +83,10 @@ class Lease:
 
     def part_used(self, first: int, end: int) -> None:
         """One of the `parts` is done with; these elements of the block may have been written."""
-        self.parts -= 1
         if self.used is None:
             self.used = []
         self.used.append((first, end))
+        self.parts -= 1  # last: where this is interrupted, all of the block counts as used
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():

@@ -17,7 +17,6 @@ interpreter lock held).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +31,7 @@ from structspec.automata.pushdown import DEAD, begin, run, step
 from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded
 from structspec.limits import Limits
+from structspec.locks import rlock
 from structspec.machine_code.linking import load
 
 __all__ = ["DEAD", "UNREACHABLE", "Automaton", "byte_costs"]
@@ -42,18 +42,19 @@ _SCRATCH = 8192
 # Configurations that are reserved, at most: more than most grammars meet.
 _RESERVED = 1 << 15
 
-# slot and the counter of its entries
+# Slot and the counter of its entries. Kernels look at the length of the last table of a counter
+# only, so that one grows last: an interruption, or memory that cannot be had, leaves others longer.
 _TABLES: tuple[tuple[Slot, int], ...] = (
-    (Slot.FRAME_RETURN, Count.FRAMES),
     (Slot.FRAME_REGISTER, Count.FRAMES),
     (Slot.FRAME_PARENTS, Count.FRAMES),
     (Slot.FRAME_COST, Count.FRAMES),
-    (Slot.SET_START, Count.SETS),
+    (Slot.FRAME_RETURN, Count.FRAMES),
     (Slot.SET_ITEMS, Count.SET_ITEMS),
-    (Slot.CONFIG_START, Count.CONFIGS),
+    (Slot.SET_START, Count.SETS),
     (Slot.CONFIG_ITEMS, Count.CONFIG_ITEMS),
     (Slot.CONFIG_ACCEPTS, Count.CONFIGS),
     (Slot.CONFIG_COST, Count.CONFIGS),
+    (Slot.CONFIG_START, Count.CONFIGS),
 )
 _RESERVED_TABLES = tuple(pair for pair in _TABLES if pair[1] in (Count.CONFIGS, Count.CONFIG_ITEMS))
 _GROWN_TABLES = tuple(slot for slot, _ in _TABLES if slot not in dict(_RESERVED_TABLES))
@@ -88,7 +89,7 @@ class Automaton:
         self.network = network
         self.costs = costs
         self.limits = limits or Limits()
-        self.lock = threading.RLock()
+        self.lock = rlock()
         self.memory = Memory()
         self._load(network, costs)
         self._reset()
@@ -153,6 +154,23 @@ class Automaton:
 
     def recover(self, code: int) -> None:
         """Make room after a kernel returned `GROW`; raise if a limit is passed."""
+        try:
+            self._grow(code)
+        except BudgetExceeded:
+            raise
+        except BaseException:
+            self.mend()
+            raise
+
+    def mend(self) -> None:
+        """Make the tables whole again after growing was interrupted; hold `lock`."""
+        memory = self.memory
+        memory.restore()
+        for slot, which, _ in _HASHES:
+            memory.put(slot, np.zeros(memory.get(slot).size, np.int32))
+            rehash(memory.header, which)
+
+    def _grow(self, code: int) -> None:
         if code == OVERFLOW:
             raise BudgetExceeded("states", _SCRATCH, None)
         if code != GROW:
@@ -175,9 +193,9 @@ class Automaton:
             for slot, counter in _TABLES:
                 array = memory.get(slot)
                 if share * int(count[counter]) >= array.size or not share:
+                    if slot == Slot.CONFIG_START:
+                        self._enlarge(Slot.NEXT, 2 * array.size * self.network.n_classes)
                     grown |= self._enlarge(slot, 2 * array.size)
-        configs = memory.get(Slot.CONFIG_START).size
-        self._enlarge(Slot.NEXT, configs * self.network.n_classes)
         if memory.n_reserved > self.limits.memory:
             raise BudgetExceeded("memory", self.limits.memory, memory.n_reserved, adjustable=True)
 

@@ -6,7 +6,9 @@ Arrays grow here, in Python: a kernel that runs out of room returns `GROW`, the 
 `Memory.grow` and repeats the call. Kernels are written so that a repeated call is harmless.
 
 Invariants: arrays that kernels write are owned by `Memory` and never shared; `header` is
-rewritten whenever an array moves. Sibling: `pushdown`, whose kernels are the only readers.
+rewritten whenever an array moves. Storing an array in `_arrays` is what makes it the one: it is
+complete before, and whoever is interrupted after it (Ctrl-C, a time limit that raises) calls
+`restore` before the next kernel runs. Sibling: `pushdown`, whose kernels are the only readers.
 """
 
 from __future__ import annotations
@@ -252,21 +254,36 @@ class Memory:
         if old.size >= size:
             return
         if slot in self._spans:
-            used = self._used(slot)
-            self.reserve(slot, size, *self._spans[slot], old.dtype)
-            self._arrays[slot][:used] = old[:used]
+            self.reserve(slot, size, *self._spans[slot], old.dtype, old[: self._used(slot)])
         else:
             new = np.zeros(size, old.dtype)
             new[: old.size] = old
             self.put(slot, new)
 
-    def reserve(
-        self, slot: int, size: int, counter: int, width: int, dtype: Any = np.int32
-    ) -> None:
-        """Put zeros in a slot, of which the first `counters[counter]` times `width` are in use."""
-        self.reserve_all([(slot, size, counter, width, dtype)])
+    def restore(self) -> None:
+        """Make the header name the arrays again, after something was interrupted."""
+        for slot, array in self._arrays.items():
+            self.header[2 * slot] = array.__array_interface__["data"][0]
+            self.header[2 * slot + 1] = array.size
 
-    def reserve_all(self, tables: list[tuple[int, int, int, int, Any]]) -> None:
+    def reserve(
+        self,
+        slot: int,
+        size: int,
+        counter: int,
+        width: int,
+        dtype: Any = np.int32,
+        content: NDArray[Any] | None = None,
+    ) -> None:
+        """Put zeros in a slot, of which the first `counters[counter]` times `width` are in use.
+
+        content: what the array begins with.
+        """
+        self.reserve_all([(slot, size, counter, width, dtype)], content)
+
+    def reserve_all(
+        self, tables: list[tuple[int, int, int, int, Any]], content: NDArray[Any] | None = None
+    ) -> None:
         """The same for several (slot, size, counter, width, dtype), out of one block.
 
         Those whose size differs from one use to the next belong at the end: the others then lie on
@@ -276,15 +293,24 @@ class Memory:
         address, first = array.__array_interface__["data"][0], 0
         header, arrays = self.header, self._arrays
         for slot, size, counter, width, dtype in tables:
-            self._give_back(slot)
-            self._spans[slot] = counter, width
             if lease is not None:
-                lease.parts += 1
-                self._leases[slot] = lease, first
+                lease.parts += 1  # a lease that is not told what was used takes it for all
             part = array[first : first + size]
-            arrays[slot] = part if dtype is np.int32 else part.view(dtype)
+            if dtype is not np.int32:
+                part = part.view(dtype)
+            if content is not None:
+                part[: content.size] = content
+            old, used = self._leases.get(slot), self._used(slot) if slot in self._spans else 0
+            arrays[slot] = part
             header[2 * slot] = address + 4 * first
             header[2 * slot + 1] = size
+            self._spans[slot] = counter, width
+            if lease is None:
+                self._leases.pop(slot, None)
+            else:
+                self._leases[slot] = lease, first
+            if old is not None:
+                old[0].part_used(old[1], old[1] + used)
             first += size
 
     def _used(self, slot: int) -> int:

@@ -37,7 +37,7 @@ _ROOMS = (
 
 
 def kernels_in_use() -> dict[str, tuple[str, ...]]:
-    """All kernels that this process has on its disk cache, with the signatures there."""
+    """All kernels that this process has compiled or read, with their signatures."""
     from numba.core.dispatcher import Dispatcher
 
     from structspec.machine_code import linking
@@ -49,11 +49,9 @@ def kernels_in_use() -> dict[str, tuple[str, ...]]:
         for name, value in vars(module).items():
             if not isinstance(value, Dispatcher) or value.py_func.__module__ != module.__name__:
                 continue
-            cache = getattr(value, "_cache", None)
-            if not isinstance(cache, DiskCache):
+            if not isinstance(getattr(value, "_cache", None), DiskCache):
                 continue
-            index = cache.inner._cache_file._load_index()
-            texts = {text_of(key[0]) for key in index}
+            texts = {text_of(signature) for signature in value.overloads}
             if signatures := sorted(text for text in texts if text is not None):
                 found[f"{module.__name__}:{name}"] = tuple(signatures)
     return found | dict.fromkeys(linking.defined, ())

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +85,11 @@ class Entry:
             dispatcher.compile(types_of(signature))
 
 
-def read(path: Path = FILE) -> list[Entry]:
-    """All entries."""
-    rows = json.loads(path.read_text(encoding="utf-8"))
+def read(path: Path | None = None) -> list[Entry]:
+    """All entries; of the file that comes along unless another is named."""
+    # A package in an archive has no file of its own.
+    file = files("structspec.machine_code") / FILE.name if path is None else path
+    rows = json.loads(file.read_text(encoding="utf-8"))
     return [Entry(row["kernel"], tuple(row["signatures"]), row["seconds"]) for row in rows]
 
 

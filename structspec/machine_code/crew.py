@@ -10,6 +10,7 @@ kernels is left. A process that dies leaves its kernel to whoever calls it first
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -56,6 +57,7 @@ class Crew:
         self._processes = processes
         self._say = say
         self._changed = threading.Condition()
+        self._at_work: list[subprocess.Popen[str]] = []
         self.failed: dict[str, str] = {}
         self.done = 0
 
@@ -84,10 +86,22 @@ class Crew:
             threading.Thread(target=self._employ, name=f"structspec-compile-{i}", daemon=True)
             for i in range(self._processes)
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException:  # interrupted
+            self._stop()
+            raise
+
+    def _stop(self) -> None:
+        """Give nothing more to do, and end the processes."""
+        with self._changed:
+            self._left.clear()
+            self._changed.notify_all()
+            for process in self._at_work:
+                process.terminate()
 
     def _take(self) -> str | None:
         """The next kernel, None if there is none left; waits while others' work is needed."""
@@ -123,6 +137,8 @@ class Crew:
             logging.getLogger("structspec").debug("no process to compile with: %s", refusal)
             return
         assert process.stdin is not None and process.stdout is not None
+        with self._changed:
+            self._at_work.append(process)
         with process:
             while (kernel := self._take()) is not None:
                 entry = self._entries[kernel]
@@ -140,6 +156,10 @@ class Crew:
                     return
                 finally:
                     self._finish(kernel, error)
+            # Not only the end of the pipe: forks of this process may hold that open.
+            with contextlib.suppress(OSError):
+                process.stdin.write("\n")
+                process.stdin.flush()
 
 
 def _start() -> subprocess.Popen[str]:

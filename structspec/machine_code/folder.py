@@ -1,8 +1,8 @@
 """Where the machine code lies: whether all of it is there, and who may make it.
 
-A *stamp*, an empty file beside numba's own, says that everything in the catalogue was made from
-these sources, for this processor and these versions. It ends in `.nbi` like numba's index files, so
-that whoever deletes those deletes it too.
+A *stamp*, an empty file beside the machine code, says that everything in the catalogue was made
+from these sources, for this processor and these versions. It ends like the others (`.nbc`), so that
+whoever deletes those deletes it too.
 
 The *lock* is held by the one process that has machine code made. It is the system's lock on a file
 (`flock`, on Windows `locking`), so it ends with the process that holds it, however that ends.
@@ -24,7 +24,8 @@ import numba
 from llvmlite import binding
 from numba.core import config
 
-from structspec.machine_code import catalogue, linking, sources
+from structspec.machine_code import linking, places, sources
+from structspec.machine_code.store import ENDING, tag
 
 __all__ = ["Folder"]
 
@@ -38,14 +39,20 @@ class Folder:
         self.path = path
 
     @classmethod
-    def find(cls) -> Folder:
-        """The folder that numba uses; raises RuntimeError if it finds none."""
-        return cls(Path(linking.header_at._cache.cache_path))
+    def candidates(cls) -> list[Folder]:
+        """Where machine code may lie, in the order of looking."""
+        return [cls(path) for path in places.folders(linking.__file__)]
+
+    @classmethod
+    def find(cls) -> Folder | None:
+        """The folder to write to, None if there is none."""
+        path = places.writable(linking.__file__)
+        return None if path is None else cls(path)
 
     @property
     def stamp(self) -> Path:
         """The file that says that everything is there."""
-        return self.path / f"kernels-{_state()}.{sys.implementation.cache_tag}.nbi"
+        return self.path / f"kernels-{_state()}.{tag()}{ENDING}"
 
     def stamped(self) -> bool:
         """Whether everything is there."""
@@ -56,7 +63,7 @@ class Folder:
         with contextlib.suppress(OSError):
             self.path.mkdir(parents=True, exist_ok=True)
             stamp = self.stamp
-            for old in self.path.glob(f"kernels-*.{sys.implementation.cache_tag}.nbi"):
+            for old in self.path.glob(f"kernels-*.{tag()}{ENDING}"):
                 if old != stamp:
                     old.unlink(missing_ok=True)
             stamp.touch()
@@ -71,7 +78,37 @@ class Folder:
             yield False
             return
         with file:
-            yield _acquire(file, on_wait)
+            _open.add(file)
+            try:
+                yield _acquire(file, on_wait)
+            finally:
+                _open.discard(file)
+                _release(file)  # not by closing: forks of this process may hold the file open
+
+
+_open: set[IO[Any]] = set()
+
+
+def _close_in_child() -> None:
+    while _open:
+        _open.pop().close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _release(file: IO[Any]) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def _acquire(file: IO[Any], on_wait: Callable[[], object]) -> bool:
@@ -98,17 +135,11 @@ def _acquire(file: IO[Any], on_wait: Callable[[], object]) -> bool:
             return False
 
 
-def _files() -> set[str]:
-    """The files of the kernels that the catalogue lists."""
-    modules = {entry.kernel.partition(":")[0] for entry in catalogue.read()}
-    return {path for module in modules if (path := sources.file_of(module)) is not None}
-
-
 def _state() -> str:
     """A digest of all that the machine code depends on."""
     chosen: Any = config  # its names come from the environment
     parts = (
-        sources.digest(sorted(_files())), numba.__version__, llvmlite.__version__,
+        sources.digest_of_engine(), numba.__version__, llvmlite.__version__,
         binding.get_process_triple(), chosen.CPU_NAME or binding.get_host_cpu_name(),
         chosen.CPU_FEATURES, chosen.OPT, os.environ.get("NUMBA_CACHE_DIR"),
     )  # fmt: skip

@@ -1,7 +1,9 @@
-"""The decorator of compiled functions, and their cache on disk.
+"""The decorator of compiled functions, and their machine code on disk.
 
-`kernel` is numba's `njit` with a cache that is looked for when it is first needed and read without
-preparing to compile.
+`kernel` is numba's `njit` with a cache of its own (`store`), which is looked at when a kernel is
+first needed and read without preparing to compile. Kernels are compiled wherever they run: numba's
+switch `NUMBA_DISABLE_JIT`, with which people step through functions of their own, is not for them
+(they work on addresses).
 
 Example::
 
@@ -18,16 +20,21 @@ from collections.abc import Callable
 from typing import Any
 
 from numba import njit
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core import config
 from numba.core.ccallback import CFunc
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 from numba.core.runtime import rtsys
 
-from structspec.machine_code import sources
+from structspec import locks
+from structspec.machine_code import places
+from structspec.machine_code.store import Store
 
 __all__ = ["DiskCache", "c_function", "kernel"]
 
 _jit: Any = njit
+if hasattr(global_compiler_lock, "_lock"):  # a forked process could never compile
+    locks.watch(global_compiler_lock._lock)
 
 
 def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -37,10 +44,15 @@ def kernel(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda decorated: kernel(decorated, **options)
-    compiled = _jit(**options)(function)
+    settings: Any = config  # its names come from the environment
+    switched_off, settings.DISABLE_JIT = settings.DISABLE_JIT, 0
+    try:
+        compiled = _jit(**options)(function)
+    finally:
+        settings.DISABLE_JIT = switched_off
     return (
         _cached(compiled, function) if isinstance(compiled, Dispatcher) else compiled
-    )  # switched off
+    )  # another target than the CPU
 
 
 def c_function(function: Callable[..., Any], signature: Any) -> Any:
@@ -57,8 +69,7 @@ def _cached(compiled: Any, function: Callable[..., Any]) -> Any:
 
 
 class DiskCache:
-    """numba's cache of one function, made when it is first asked; old if any of its sources changed
-    (`sources`), where numba would look at the date of one.
+    """What numba asks for machine code: the `store` of one function, made when it is first needed.
 
     PERF: numba gets ready to compile before it looks at the disk (half a second, most of it scipy's
     import if that is installed), and looks for a writable folder at every decorator. Here both wait
@@ -67,39 +78,35 @@ class DiskCache:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._made: Any = None
+        self._made: Store | None = None
 
     @property
-    def inner(self) -> Any:
-        """numba's own cache."""
+    def store(self) -> Store:
+        """The function's machine code on disk."""
         if self._made is None:
-            made = FunctionCache(self._function)
-            made._cache_file = IndexDataCacheFile(
-                made.cache_path,
-                made._impl.filename_base,
-                sources.digest([self._function.__code__.co_filename]),
-            )
-            self._made = made
+            self._made = Store(self._function)
         return self._made
+
+    @property
+    def cache_path(self) -> str:
+        """The first folder where it may lie."""
+        return str(places.folders(self._function.__code__.co_filename)[0])
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The compiled function, None if it is not on disk (the target can then compile it)."""
         rtsys.initialize(target)  # symbols that machine code refers to
-        with self.inner._guard_against_spurious_io_errors():
-            found = self.inner._load_overload(signature, target)
-            if found is not None:
-                return found
-        target.refresh()
-        return None
+        found = self.store.load(signature, target)
+        if found is None:
+            target.refresh()
+        return found
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep a compiled function."""
-        self.inner.save_overload(signature, compiled)
+        """Keep a compiled function, if there is a place."""
+        self.store.save(signature, compiled)
 
     def holds(self, signature: Any, codegen: Any) -> bool:
-        """Whether the machine code of a signature is listed on disk, made from today's source."""
-        index = self.inner._cache_file._load_index()
-        return self.inner._index_key(signature, codegen) in index
+        """Whether the machine code of a signature is on disk, made from today's source."""
+        return self.store.holds(signature, codegen)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+    def flush(self) -> None:
+        """Nothing: what is on disk stays true (numba asks for it before `recompile`)."""

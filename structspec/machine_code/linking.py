@@ -13,7 +13,6 @@ Example: `expand_at` is defined with `@linked("structspec_expand", 3)` and calle
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from llvmlite import binding
 from numba import carray, types
 from numba.extending import intrinsic
 
+from structspec.locks import lock
 from structspec.machine_code import ready
 from structspec.machine_code.kernel import c_function, kernel
 from structspec.machine_code.pointers import pointer
@@ -45,7 +45,7 @@ class Linked:
 defined: dict[str, Linked] = {}
 _waiting: list[Linked] = []
 _loaded: list[Any] = []  # keeps the machine code alive
-_lock = threading.Lock()
+_lock = lock()
 
 
 def linked(symbol: str, arguments: int) -> Callable[[Callable[..., Any]], Any]:

@@ -12,6 +12,7 @@ Thread safety: other threads wait in `ensure` until the first one is through.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ __all__ = ["compile_missing", "ensure", "skip"]
 _WORTH = 10.0
 _lock = threading.RLock()
 _asked: list[bool] = []
+_busy: list[bool] = []
 
 
 def ensure() -> None:
@@ -34,7 +36,14 @@ def ensure() -> None:
         if _asked:
             return
         _asked.append(True)  # whatever comes: what is still missing is compiled when it is called
-        _make(_log, worth=_WORTH)
+        _busy.append(True)
+        try:
+            _make(_log, worth=_WORTH)
+        except BaseException:  # interrupted: the next call asks again
+            _asked.clear()
+            raise
+        finally:
+            _busy.clear()
 
 
 def skip() -> None:
@@ -52,25 +61,43 @@ def compile_missing(say: Callable[[str], object], processes: int | None = None) 
         return _make(say, worth=0.0, processes=processes)
 
 
+def _in_child() -> None:
+    """In a forked process: whoever was making machine code is not here (and held the lock for
+    longer than a fork may wait).
+    """
+    global _lock
+    _lock = threading.RLock()
+    if _busy:
+        _busy.clear()
+        _asked.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+
+
 def _log(message: str) -> None:
     logging.getLogger("structspec").warning(message)
 
 
 def _make(say: Callable[[str], object], worth: float, processes: int | None = None) -> int:
-    from structspec.machine_code import catalogue, crew
+    from structspec.machine_code import catalogue, crew, linking, places, sources
     from structspec.machine_code.folder import Folder
 
-    try:
-        folder = Folder.find()
-    except RuntimeError:  # numba finds no place for a cache, and will say so
-        return 0
-    if folder.stamped():
+    if any(folder.stamped() for folder in Folder.candidates()):
         return 0
     entries = catalogue.read()
     missing = catalogue.missing(entries)
     seconds = sum(entry.seconds for entry in missing)
+    kept = sources.digest_of_engine() is not None
+    folder = Folder.find() if kept else None
     if seconds < worth or not missing:
-        folder.write_stamp()  # no need to look again
+        if folder is not None:
+            folder.write_stamp()  # no need to look again
+        return 0
+    if folder is None:
+        why = None if kept else "this program does not hold their sources"
+        places.say_that_nothing_is_kept(linking.__file__, why)
         return 0
     processes = settings.compile_processes() if processes is None else processes
     if processes < 2 or not crew.can_start():

@@ -2,93 +2,67 @@
 
 numba looks at the date of the file of a cached function. But a kernel holds copies of the kernels
 and constants of other files, so after an upgrade that changed only those, old machine code would
-walk new tables. Here a cache is as old as its file and all that this imports, directly or not, from
-this package (or from beside it, if it is of no package).
+walk new tables. Here a cache is as old as all the files that may be in it: the rooms of the engine
+copy from each other, any other room from itself; both from this one.
 
 Contents count, not dates: sources may be copied, checked out again or normalised with their cache.
-Only imports at the left margin count; kernels take constants from no others.
+Of a package inside an archive (a zip file on the path) the whole archive counts. A frozen program
+has no sources: then nothing says what machine code was made from, and none is kept.
 
-    >>> len(digest([__file__]))
+    >>> len(digest(__file__))
     32
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 from collections.abc import Iterable
 from functools import lru_cache
+from pathlib import Path
 
-__all__ = ["digest", "file_of", "sources_of"]
+__all__ = ["digest", "digest_of_engine"]
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-_NAME = os.path.basename(_PACKAGE)
-_IMPORT = re.compile(rb"\nfrom ([\w.]+) import (\([^)]*\)|[^\n]*)")
-
-
-def digest(files: Iterable[str]) -> str:
-    """The digest of everything that the kernels of these files may hold."""
-    return _digest(tuple(map(_real, files)))
+_PACKAGE = Path(__file__).resolve().parents[1]
+_HERE = "machine_code"
+_ENGINE = ("automata", "masks", "vocab", "kernels/automaton_walk", _HERE)
 
 
-def sources_of(file: str) -> set[str]:
-    """A file and all of ours that it imports, directly or not."""
-    found: set[str] = set()
-    waiting = [_real(file)]
-    while waiting:
-        path = waiting.pop()
-        if path not in found:
-            found.add(path)
-            waiting += _source(path)[1]
-    return found
+def digest(file: str) -> str | None:
+    """The digest of everything that a kernel of this file may hold; None if sources are missing."""
+    path = Path(file).resolve()
+    if any(path.parent == room for room in map(_room, _ENGINE)):
+        return digest_of_engine()
+    # A module of the package's top is a room by itself.
+    return _digest((path,) if path.parent == _PACKAGE else (path.parent,))
 
 
-@lru_cache(maxsize=1024)
-def _real(file: str) -> str:
-    return os.path.realpath(file)
+def digest_of_engine() -> str | None:
+    """The digest of the rooms that make automata and masks; None if sources are missing."""
+    return _digest(tuple(_room(name) for name in _ENGINE))
 
 
-@lru_cache(maxsize=1024)
-def file_of(module: str, beside: str = "") -> str | None:
-    """The file of a module of this package, or of one in the folder `beside`; None for others."""
-    name, _, rest = module.partition(".")
-    # In a checkout some rooms stand beside the package.
-    roots = [_PACKAGE, os.path.dirname(_PACKAGE)] if name == _NAME else [beside] if beside else []
-    inside = (rest if name == _NAME else module).split(".")
-    for root in roots if inside != [""] else []:  # the package's own face is no kernel's
-        path = os.path.join(root, *inside)
-        for candidate in (path + ".py", os.path.join(path, "__init__.py")):
-            if os.path.isfile(candidate):
-                return candidate
-    return None
+def _room(name: str) -> Path:
+    folder = _PACKAGE / name
+    beside = _PACKAGE.parent / name  # in a checkout it is at the top
+    return beside if beside.is_dir() and not folder.is_dir() else folder
 
 
-@lru_cache(maxsize=256)
-def _digest(files: tuple[str, ...]) -> str:
-    made = hashlib.sha256()
-    for path in sorted(set().union(*map(sources_of, files)), key=_last_names):
-        made.update(f"{_last_names(path)} ".encode() + _source(path)[0])
-    return made.hexdigest()[:32]
+@lru_cache(maxsize=16)
+def _digest(rooms: tuple[Path, ...]) -> str | None:
+    found = hashlib.sha256()
+    try:
+        for room in (*rooms, _room(_HERE)):
+            for source in _sources(room):
+                content = source.read_bytes()
+                found.update(f"{room.name}/{source.name} {len(content)}\n".encode())
+                found.update(content)
+    except OSError:
+        return None
+    return found.hexdigest()[:32]
 
 
-def _last_names(path: str) -> tuple[str, str, str]:
-    folder, name = os.path.split(path)
-    return os.path.basename(folder), name, "" if folder.startswith(_PACKAGE) else "beside"
-
-
-@lru_cache(maxsize=1024)
-def _source(path: str) -> tuple[bytes, tuple[str, ...]]:
-    """The digest of a file, and what it imports."""
-    with open(path, "rb") as file:
-        content = file.read()
-    beside = "" if path.startswith(_PACKAGE + os.sep) else os.path.dirname(path)
-    imported = set()
-    for module, names in _IMPORT.findall(b"\n" + content):
-        module = module.decode()
-        found = file_of(module, beside)
-        imported.add(found)
-        if found is None or found.endswith("__init__.py"):  # the names may be modules
-            for name in re.findall(r"\w+", names.decode()) if module.startswith(_NAME) else ():
-                imported.add(file_of(f"{module}.{name}", beside))
-    return hashlib.sha256(content).digest(), tuple(path for path in imported if path)
+def _sources(room: Path) -> Iterable[Path]:
+    if room.is_dir():
+        # Without sources (only their byte code is installed) this is as in a frozen program.
+        return sorted(room.glob("*.py")) or (room / "__init__.py",)
+    return (next((above for above in room.parents if above.is_file()), room),)

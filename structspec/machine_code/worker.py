@@ -1,7 +1,8 @@
 """A process that compiles kernels for `crew`: reads one order a line, answers each with a line.
 
-An order is `{"kernel", "signatures"}`, an answer `{"kernel", "error"}` (null if all went well). The
-machine code goes to the cache on disk; nothing is ever run here.
+An order is `{"kernel", "signatures"}`, an answer `{"kernel", "error"}` (null if all went well); an
+empty line says that there are no more orders. The machine code goes to the cache on disk; nothing
+is ever run here.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ def main() -> None:
     gc.set_threshold(_COLLECT_AFTER, 20, 100)
     ready.skip()
     for line in sys.stdin:
+        if not line.strip():
+            break
         order = json.loads(line)
         entry = Entry(order["kernel"], tuple(order["signatures"]), 0.0)
         error = None

@@ -14,7 +14,7 @@ state numbers, which carry their epoch, to rows that are never written again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,33 +65,46 @@ class Cache:
         self._limits = limits
         self._know = know
         self._words = words
-        self.epoch = 0
         self.words = words.header
-        self.rows: dict[int, Row] = {}
-        #: Exact token distances of configurations, for vocabularies that lack single bytes.
-        self.distances: dict[int, int] = {}
-        self._begin(Automaton(network, costs, limits))
+        self._begin(Automaton(network, costs, limits), 0)
         self.lock = self.automaton.lock
 
-    def _begin(self, automaton: Automaton) -> None:
-        self.automaton = automaton
-        self.header = automaton.memory.header
-        #: What runs histories on `automaton`, if the grammar needs any.
-        self.distinct: Distinct | None = None
-        self._pairs: list[tuple[int, History]] = []
-        self._numbers: dict[tuple[int, History], int] = {}
-        self._history_bytes = 0
-        #: Caches that compute rows on other threads, and what copies to them (`helpers`).
-        self.helpers: list[tuple[Cache, Copier]] = []
-        self._knowledge = self._know()
-        self._knowledge.counters = automaton.memory.counters
-        self.known = self._knowledge.header
-        #: Of `header`, `known` and `words`, which live as long as the cache.
-        self.addresses = tuple(
-            header.__array_interface__["data"][0]
-            for header in (self.header, self.known, self.words)
+    automaton: Automaton
+    epoch: int
+    rows: dict[int, Row]
+    #: Exact token distances of configurations, for vocabularies that lack single bytes.
+    distances: dict[int, int]
+    header: NDArray[np.int64]
+    #: What runs histories on `automaton`, if the grammar needs any.
+    distinct: Distinct | None
+    #: Caches that compute rows on other threads, and what copies to them (`helpers`).
+    helpers: list[tuple[Cache, Copier]]
+    known: NDArray[np.int64]
+    #: Of `header`, `known` and `words`, which live as long as the cache.
+    addresses: tuple[int, int, int]
+    _pairs: list[tuple[int, History]]
+    _numbers: dict[tuple[int, History], int]
+    _history_bytes: int
+    _knowledge: Knowledge
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a cache is memory of this process and cannot be pickled or copied; pickle the "
+            "constraint or the grammar, which begin with an empty one"
         )
-        self._fit()
+
+    def _begin(self, automaton: Automaton, epoch: int) -> None:
+        knowledge = self._know()
+        knowledge.counters = automaton.memory.counters
+        knowledge.fit(automaton.memory.get(Slot.CONFIG_START).size)
+        headers = (automaton.memory.header, knowledge.header, self.words)
+        # All at once: whoever is interrupted finds the one automaton or the other.
+        self.__dict__.update(
+            automaton=automaton, epoch=epoch, rows={}, distances={}, distinct=None, helpers=[],
+            header=automaton.memory.header, known=knowledge.header, _knowledge=knowledge,
+            addresses=tuple(array.__array_interface__["data"][0] for array in headers),
+            _pairs=[], _numbers={}, _history_bytes=0,
+        )  # fmt: skip
 
     def belongs_to(self, network: Network, costs: Costs) -> bool:
         """Whether the cache was made for this network and these costs."""
@@ -151,8 +164,9 @@ class Cache:
                 raise BudgetExceeded(
                     "memory", self._limits.memory, self._history_bytes, adjustable=True
                 )
-            index = self._numbers[pair] = len(self._pairs)
+            # In this order: an interruption in between must not lend the number to another pair.
             self._pairs.append(pair)
+            index = self._numbers[pair] = len(self._pairs) - 1
         return TRACKED | self.state(index)
 
     def _pair(self, state: int) -> tuple[int, History]:
@@ -173,6 +187,20 @@ class Cache:
             self._recover(result)
 
     def _recover(self, code: int) -> None:
+        try:
+            self._make_room(code)
+        except BudgetExceeded:
+            self._fit()  # to what has grown before the limit was passed
+            raise
+        except BaseException:  # Ctrl-C, a time limit: the next call must find everything whole
+            self._knowledge.restore()
+            self.automaton.mend()
+            self._knowledge.drop_rows()
+            self.rows.clear()
+            self._fit()
+            raise
+
+    def _make_room(self, code: int) -> None:
         if code == WIDE:
             for slot in (Known.CURSORS, Known.STACK):
                 size = self._knowledge.get(slot).size
@@ -229,10 +257,7 @@ class Cache:
             fresh.lock = self.lock
             copied = Copier(self.automaton, fresh)
             renumbered = {state: copied.configuration(c) for state, c in old.items()}
-            self.epoch += 1
-            self._begin(fresh)
-            self.rows.clear()
-            self.distances.clear()
+            self._begin(fresh, self.epoch + 1)
             return {
                 state: self.tracked(c, histories[state]) for state, c in renumbered.items()
             } | ended

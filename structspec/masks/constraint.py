@@ -26,6 +26,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,6 +106,17 @@ class Constraint:
     def to_bytes(self) -> bytes:
         """What binding found out, for `Grammar.bind(vocab, saved=...)`; versioned, no pickle."""
         return pack_costs(self._costs, self._network, self._binding())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without what its cache has learnt; state numbers mean nothing elsewhere."""
+        arguments = (self._network, self.vocab, self.limits, self._assumed, self.to_bytes())
+        return _unpickled, (type(self), *arguments)
+
+    def __copy__(self) -> Constraint:
+        return self  # immutable
+
+    def __deepcopy__(self, memo: object) -> Constraint:
+        return self
 
     def _binding(self) -> str:
         return f"{self.vocab.fingerprint}{' with all bytes' if self._assumed else ''}"
@@ -463,6 +475,17 @@ class Constraint:
                 self._cache.distances[end] = steps
                 end, steps = parent[end], steps + 1
             return self._cache.distances[config]
+
+
+def _unpickled(
+    kind: type[Constraint],
+    network: Network,
+    vocab: Vocabulary,
+    limits: Limits,
+    assume_all_bytes: bool,
+    saved: bytes,
+) -> Constraint:
+    return kind(network, vocab, limits, assume_all_bytes=assume_all_bytes, saved=saved)
 
 
 def _is_plain(out: NDArray[np.uint32]) -> bool:

@@ -17,7 +17,6 @@ comes back; kernels run without Python's lock. Worth it for rows that cost more.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -26,6 +25,7 @@ from numpy.typing import NDArray
 
 from structspec.automata.memory import Count, Slot
 from structspec.errors import BudgetExceeded
+from structspec.locks import lock
 from structspec.masks.cache import END, TRACKED, Cache, Copier
 from structspec.masks.fill import fill_states
 from structspec.masks.pool import keep_row
@@ -35,7 +35,7 @@ __all__ = ["FEWEST", "keep_rows"]
 #: Missing rows for which other threads are asked.
 FEWEST = 8
 
-_lock = threading.Lock()
+_lock = lock()
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
@@ -65,10 +65,11 @@ def keep_rows(
             for config, row, cost in zip(share, rows, worst, strict=True):
                 cache.free_row()[:] = row
                 cache.run(keep_row, cache.header, cache.known, config, cost)
-    except BudgetExceeded:
-        for _, future in running:
-            future.exception()  # wait: nobody may use a helper that is let go
+    except BaseException as error:
+        # A helper that is let go may still be at work, on memory of its own; nobody asks it again.
         cache.helpers.clear()
+        if not isinstance(error, BudgetExceeded):
+            raise
 
 
 def _missing(cache: Cache, states: Sequence[int]) -> list[int]:

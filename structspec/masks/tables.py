@@ -271,9 +271,13 @@ class Knowledge(Memory):
         if self.count[Tally.ROOM] < self._most_rows:
             self._add_chunk()
             return False
+        self.drop_rows()
+        return True
+
+    def drop_rows(self) -> None:
+        """Forget all rows; numbers of rows are void then."""
         self._make_pool()
         self.get(Known.ROW_OF)[: self._used(Known.ROW_OF)] = 0
-        return True
 
     @property
     def n_rows(self) -> int:

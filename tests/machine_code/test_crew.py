@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,7 @@ def test_two_processes_fill_an_empty_cache(tmp_path: Path) -> None:
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     subprocess.run([sys.executable, str(script)], check=True, env=environment, timeout=240)
-    assert list((tmp_path / "cache").rglob("linking.address-*.nbc"))
+    assert list((tmp_path / "cache").rglob("linking.address.*.nbc"))
 
 
 def test_callees_come_first_then_the_longest_way() -> None:
@@ -73,3 +75,39 @@ def test_frozen_programs_and_embedders_start_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     assert not can_start()
+
+
+def test_an_interruption_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "_WORKER", "import sys, time; sys.stdin.readline(); time.sleep(60)")
+    work = Crew([ADDRESS, BASE], 2)
+    join, started = threading.Thread.join, threading.Thread.start
+
+    def interrupted(self: threading.Thread, timeout: float | None = None) -> None:
+        if self.name.startswith("structspec-compile"):
+            while len(work._at_work) < 2:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+        join(self, timeout)
+
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(
+        threading.Thread, "start", lambda self: (threads.append(self), started(self))[1]
+    )
+    monkeypatch.setattr(threading.Thread, "join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        work.run()
+    for thread in threads:
+        join(thread, 20)
+        assert not thread.is_alive()
+    assert all(process.poll() is not None for process in work._at_work)
+
+
+def test_a_worker_ends_when_it_is_told_though_its_pipe_stays_open() -> None:
+    """A process that was forked meanwhile holds the other end."""
+    process = crew._start()
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert process.wait(60) == 0
+    process.stdin.close()
+    process.stdout.close()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from structspec import settings
-from structspec.machine_code import catalogue, crew, ready
+from structspec.machine_code import catalogue, crew, places, ready
 from structspec.machine_code.catalogue import Entry
 from structspec.machine_code.folder import Folder
+from structspec.machine_code.store import tag as python_tag
 
 ENTRY = Entry("structspec.machine_code.linking:address", ("int64[:]",), 60.0)
 
@@ -41,7 +43,9 @@ def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[int]]
     monkeypatch.setattr(catalogue, "read", lambda: [ENTRY, ENTRY, ENTRY])
     monkeypatch.setattr(catalogue, "missing", lambda entries: list(entries))
     monkeypatch.setattr(Folder, "find", classmethod(lambda cls: cls(tmp_path)))
+    monkeypatch.setattr(Folder, "candidates", classmethod(lambda cls: [cls(tmp_path)]))
     monkeypatch.setattr(ready, "_asked", [])
+    monkeypatch.setattr(places, "_told", [])
     monkeypatch.setattr(settings, "_set", {"processes": 2})
     yield found
 
@@ -82,15 +86,77 @@ def test_little_that_is_missing_starts_nothing_and_says_nothing(
     assert runs == [] and not caplog.text
 
 
-def test_a_folder_that_cannot_be_written_starts_nothing(
-    runs: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_folder_that_cannot_be_written_starts_nothing_and_a_message_says_what_to_do(
+    runs: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every process would compile for itself and keep nothing."""
-    in_the_way = tmp_path / "file"
-    in_the_way.touch()
-    monkeypatch.setattr(Folder, "find", classmethod(lambda cls: cls(in_the_way)))
+    monkeypatch.setattr(Folder, "find", classmethod(lambda cls: None))
     ready.ensure()
-    assert runs == []
+    assert runs == [] and "NUMBA_CACHE_DIR" in caplog.text
+
+
+def test_what_an_image_brought_is_enough_where_nothing_can_be_written(
+    runs: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tree = Folder(tmp_path / "tree")
+    tree.write_stamp()
+    both = [tree, Folder(tmp_path / "own")]
+    monkeypatch.setattr(Folder, "candidates", classmethod(lambda cls: both))
+    monkeypatch.setattr(Folder, "find", classmethod(lambda cls: None))
+    ready.ensure()
+    assert runs == [] and ready._asked
+
+
+def test_whoever_is_interrupted_is_asked_again(
+    runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Recorder) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as once:
+        once.setattr(Recorder, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            ready.ensure()
+    ready.ensure()
+    assert runs == [2, 2]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_neither_keeps_the_lock_nor_waits_for_the_compile(tmp_path: Path) -> None:
+    """A server that forks workers while a thread compiles."""
+    folder = Folder(tmp_path)
+    read, write = os.pipe()
+    held_by_thread, done = threading.Event(), threading.Event()
+
+    def compiles() -> None:
+        with ready._lock:
+            held_by_thread.set()
+            done.wait()
+
+    thread = threading.Thread(target=compiles)
+    thread.start()
+    held_by_thread.wait()
+    with folder.locked(lambda: None) as held:
+        assert held
+        child = os.fork()
+        if not child:
+            os.close(write)
+            with ready._lock:  # a new one: who held it is not here
+                os.read(read, 1)
+            os._exit(0)
+
+    done.set()
+    thread.join()
+
+    def wait() -> None:
+        raise AssertionError("the fork holds the lock")
+
+    with folder.locked(wait) as again:
+        assert again
+    os.write(write, b".")
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(read)
+    os.close(write)
 
 
 def test_whoever_asks_for_machine_code_does_not_count_the_little(runs: list[int]) -> None:
@@ -103,6 +169,7 @@ _HOLD = """
 import sys
 from pathlib import Path
 from structspec.machine_code.folder import Folder
+from structspec.machine_code.store import tag as python_tag
 with Folder(Path(sys.argv[1])).locked(lambda: None) as held:
     print(held, flush=True)
     sys.stdin.readline()
@@ -142,8 +209,8 @@ def test_a_second_process_waits_and_then_finds_everything(
 
 def test_older_stamps_go(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    tag = sys.implementation.cache_tag
-    old, other = tmp_path / f"kernels-0.{tag}.nbi", tmp_path / "kernels-0.other.nbi"
+    tag = python_tag()
+    old, other = tmp_path / f"kernels-0.{tag}.nbc", tmp_path / "kernels-0.other.nbc"
     old.touch()
     other.touch()
     folder.write_stamp()

@@ -14,10 +14,11 @@ Example::
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
+
+from structspec.locks import lock
 
 __all__ = ["Kept"]
 
@@ -32,7 +33,7 @@ class Kept(Generic[K, V]):
         self._most = most
         self._weight = 0
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def get(self, key: K) -> V | None:
         """The value, if it is still there."""
