@@ -28,6 +28,7 @@ from typing import Any
 
 from structspec.automata.arena import give_back
 from structspec.grammar import compile as compile_grammar
+from structspec.locks import in_child, lock
 from structspec.masks.constraint import Constraint
 from structspec.vocab import Vocabulary
 
@@ -61,7 +62,8 @@ class ConstraintCache:
         if max_bytes < 0:
             raise ValueError(f"max_bytes is {max_bytes}; give a number of bytes, 0 or more")
         self.max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self._lock = lock()
+        in_child(self._forget_pending)
         self._kept: OrderedDict[Hashable, Constraint] = OrderedDict()
         self._pending: dict[Hashable, _Pending] = {}
         self.hits = 0
@@ -90,10 +92,10 @@ class ConstraintCache:
                 self.misses += 1
         if not mine:
             pending.done.wait()
-            if pending.constraint is None:
-                assert pending.error is not None
+            if isinstance(pending.error, Exception):
                 raise pending.error
-            return pending.constraint
+            # The thread that compiled was interrupted: that is no answer for this one.
+            return pending.constraint or self.get(source, vocab, **options)
         try:
             pending.constraint = compile_grammar(source, **options).bind(vocab)
         except BaseException as error:
@@ -101,7 +103,7 @@ class ConstraintCache:
             raise
         finally:
             with self._lock:
-                del self._pending[key]
+                self._pending.pop(key, None)
                 if pending.constraint is not None:
                     self._kept[key] = pending.constraint
                     self._evict(key)
@@ -122,6 +124,14 @@ class ConstraintCache:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled empty: what it keeps is memory of this process."""
+        return ConstraintCache, (self.max_bytes,)
+
+    def _forget_pending(self) -> None:
+        """In a forked process: the threads that were compiling are not here."""
+        self._pending.clear()
 
     def _evict(self, asked: Hashable) -> None:
         """Let the least recently used go until the rest fits; hold the lock."""

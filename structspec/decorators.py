@@ -27,10 +27,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MethodType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, SupportsIndex, TypeVar
 
 from structspec import api
 from structspec.api import Result
+from structspec.by_name import named
 from structspec.errors import PromptError, SchemaError
 from structspec.grammar import Grammar
 from structspec.kept_grammars import COMPILE_OPTIONS, compiled
@@ -73,8 +74,12 @@ class StructuredFunction(Generic[T]):
     def __init__(self, function: Callable[..., Any], model: Any, spec: StructuredSpec) -> None:
         functools.update_wrapper(self, function)
         self.spec = spec
+        self._function = function
         self._signature = inspect.signature(function)
         self._model = model
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return named(self, self._function) or super().__reduce_ex__(protocol)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Bind to an instance, so that methods can be decorated."""

@@ -29,6 +29,7 @@ one, and what to do. Nobody needs to parse a message: the same facts are attribu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 __all__ = [
     "BatchError",
@@ -54,7 +55,19 @@ __all__ = [
 
 
 class StructspecError(Exception):
-    """Root of all errors of this package."""
+    """Root of all errors of this package. They can be pickled, as pools of processes do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(
+    kind: type[StructspecError], args: tuple[Any, ...], facts: dict[str, Any]
+) -> StructspecError:
+    """The error of another process: made without its arguments, which are part of the message."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 class SchemaError(StructspecError, ValueError):

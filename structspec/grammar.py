@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -24,6 +23,7 @@ from structspec.frontends.regex import Dialect, lower_pattern
 from structspec.frontends.types import TypeSpec, describe
 from structspec.ir_codec import decode, encode
 from structspec.limits import Limits, Stopwatch
+from structspec.locks import lock
 from structspec.machine_code import ready
 from structspec.masks.constraint import Constraint
 from structspec.masks.distinct import DistinctConstraint
@@ -68,7 +68,7 @@ class Grammar:
         self.report = report
         self.limits = limits
         self._source = source
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._automaton: Automaton | None = None
         self._bound: dict[tuple[str, bool], Constraint] = {}
 
@@ -222,11 +222,34 @@ class Grammar:
         rules = None if "rules" not in extra else decode(extra["rules"])
         return cls(network, report, limits, _Source(spec, extra["syntax"]), rules)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without what its automaton has learnt; an output type by its name."""
+        rules = None if self._rules is None else encode(self._rules)
+        return _unpickled, (self.network, self.report, self.limits, self.spec, self.syntax, rules)
+
+    def __copy__(self) -> Grammar:
+        return self  # immutable
+
+    def __deepcopy__(self, memo: object) -> Grammar:
+        return self
+
     def __repr__(self) -> str:
         return (
             f"<Grammar {self.syntax}: {self.network.n_states} states, "
             f"{self.network.n_rules} rules, {self.network.n_classes} byte classes>"
         )
+
+
+def _unpickled(
+    network: Network,
+    report: Report,
+    limits: Limits,
+    spec: TypeSpec | None,
+    syntax: str,
+    rules: Any,
+) -> Grammar:
+    decoded = None if rules is None else decode(rules)
+    return Grammar(network, report, limits, _Source(spec, syntax), decoded)
 
 
 def compile(  # the surface's name: structspec.compile

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 __all__ = ["Entry", "Report", "Status"]
 
@@ -61,6 +61,9 @@ class Report:
             self._entries = tuple(make())
             self._make = None
         return self._entries
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Report, (self.entries,)
 
     def __eq__(self, other: object) -> bool:
         return self.entries == other.entries if isinstance(other, Report) else NotImplemented

@@ -31,11 +31,12 @@ import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, overload
+from typing import Annotated, Any, SupportsIndex, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from structspec.by_name import named
 from structspec.errors import SchemaError, ToolCallError, ToolError
 from structspec.frontends.types import describe
 from structspec.tools.docstrings import describe_docstring
@@ -67,6 +68,9 @@ class Tool:
     function: Callable[..., Any] | None = field(default=None, compare=False)
     strict: bool = True
     arguments_model: type[BaseModel] | None = field(default=None, compare=False, repr=False)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return named(self, self.function) or super().__reduce_ex__(protocol)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):

@@ -6,7 +6,7 @@ Pydantic is imported when the first type is described: it takes long, and schema
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, get_origin
@@ -37,6 +37,14 @@ class TypeSpec:
     schema: dict[str, Any] | bool
     parse: Callable[[Any], Any]
     name: str
+    #: The type, None for schemas.
+    type: Any = field(default=None, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Types are pickled by name, and described again."""
+        if self.type is not None:
+            return describe, (self.type,)
+        return TypeSpec, (self.schema, self.parse, self.name)
 
 
 def describe(tp: Any) -> TypeSpec:
@@ -66,7 +74,7 @@ def describe(tp: Any) -> TypeSpec:
         ) from error
     except Exception as error:  # pydantic and the types' own hooks raise many kinds here
         raise SchemaError(f"{_name(tp)} cannot be described: {_first_line(error)}") from error
-    return TypeSpec(schema, adapter.validate_python, _name(tp))
+    return TypeSpec(schema, adapter.validate_python, _name(tp), tp)
 
 
 def _identity(value: Any) -> Any:
