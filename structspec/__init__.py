@@ -13,7 +13,6 @@ need the extra `models`.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from structspec.errors import (
@@ -37,13 +36,14 @@ from structspec.errors import (
     ValueRejected,
     VocabularyError,
 )
+from structspec.extras import import_room
 from structspec.limits import Limits
 
 if TYPE_CHECKING:
     from structspec.api import Result, generate, stream
     from structspec.constraint_cache import ConstraintCache
     from structspec.decorators import structured
-    from structspec.forward.warp import Sampling
+    from structspec.forward.sampling import Sampling
     from structspec.grammar import Grammar, compile
     from structspec.masks.constraint import Constraint
     from structspec.models import Model, load
@@ -106,7 +106,7 @@ _HOMES = {
     "Model": "structspec.models",
     "Report": "structspec.report",
     "Result": "structspec.api",
-    "Sampling": "structspec.forward.warp",
+    "Sampling": "structspec.forward.sampling",
     "ToolCall": "structspec.tools",
     "ToolSet": "structspec.tools",
     "Vocabulary": "structspec.vocab",
@@ -131,11 +131,11 @@ _ROOMS = frozenset(
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
-        return import_module(f"structspec.{name}")
+        return import_room(f"structspec.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'structspec' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    value = getattr(import_room(home), name)
     globals()[name] = value
     return value
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from structspec.decoding.progress import Job
     from structspec.decoding.streaming import Stream
     from structspec.drafting import DraftSource
-    from structspec.forward.warp import Sampling
+    from structspec.forward.sampling import Sampling
     from structspec.models import Model
 
 __all__ = ["Result", "generate", "stream"]
@@ -295,7 +295,7 @@ def _settings(
     top_p: float | None,
     min_p: float | None,
 ) -> Sampling:
-    from structspec.forward.warp import Sampling
+    from structspec.forward.sampling import Sampling
 
     if sampling is not None and not isinstance(sampling, Sampling):
         raise TypeError(

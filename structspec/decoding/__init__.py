@@ -8,8 +8,9 @@ touched.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
+
+from structspec.extras import import_room
 
 __all__ = [
     "GrammarLogitsProcessor",
@@ -36,7 +37,7 @@ _HOMES = {
     "speculate": "custom_generate",
     "Output": "output",
     "PrefixedConstraint": "healing",
-    "Sampling": "structspec.forward.warp",
+    "Sampling": "structspec.forward.sampling",
     "Stats": "output",
     "Target": "structspec.forward.target",
     "calibrate": "calibration",
@@ -53,4 +54,4 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     module = home if "." in home else f"{__name__}.{home}"
-    return getattr(import_module(module), name)
+    return getattr(import_room(module), name)

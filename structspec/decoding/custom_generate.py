@@ -33,7 +33,7 @@ from structspec.decoding.loop import decode_many
 from structspec.decoding.output import Output
 from structspec.decoding.progress import Job, row_seed
 from structspec.errors import BatchError, SchemaError, UnsupportedFeature, VocabularyError
-from structspec.forward.warp import Sampling
+from structspec.forward.sampling import Sampling
 from structspec.kept_grammars import compiled
 from structspec.models import Model
 from structspec.vocab import Vocabulary

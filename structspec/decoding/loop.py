@@ -57,7 +57,7 @@ from structspec.drafting.draft import Mask, single_token
 from structspec.drafting.together import draft_together, plan_of
 from structspec.errors import DraftError, StructspecError
 from structspec.forward.rows import Call, TargetRows
-from structspec.forward.warp import Sampling
+from structspec.forward.sampling import Sampling
 from structspec.kernels.backend import loop_backend
 from structspec.kernels.unpack_masks import unpack_masks
 from structspec.models import Model

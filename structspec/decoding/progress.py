@@ -37,7 +37,7 @@ import numpy as np
 from structspec.decoding.output import FinishReason, Output, Stats
 from structspec.drafting.draft import Mask, single_token
 from structspec.errors import ModelError, PromptError, TokenBudgetError, VocabularyError
-from structspec.forward.warp import Sampling
+from structspec.forward.sampling import Sampling
 from structspec.models import Model
 from structspec.verification.randomness import Randomness
 

@@ -10,7 +10,6 @@ what needs it is imported when touched.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from structspec.drafting.combined import CombinedDraft, FirstOf
@@ -19,6 +18,7 @@ from structspec.drafting.forced import ForcedDraft
 from structspec.drafting.forks import ForkDraft
 from structspec.drafting.lookup import LookupDraft
 from structspec.errors import DraftError
+from structspec.extras import import_room
 
 if TYPE_CHECKING:
     from structspec.drafting.eagle import EagleDraft, MedusaDraft
@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_room(f"{__name__}.{home}"), name)
 
 
 def draft_source(draft: Any) -> DraftSource | None:

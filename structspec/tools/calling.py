@@ -42,7 +42,7 @@ from structspec.vocab import Vocabulary
 if TYPE_CHECKING:
     from structspec.decoding.output import Output
     from structspec.drafting import DraftSource
-    from structspec.forward.warp import Sampling
+    from structspec.forward.sampling import Sampling
     from structspec.models import Model
 
 __all__ = ["Request", "call_tools", "prepare"]

@@ -10,8 +10,9 @@ Importing this package imports no torch; the names below do when touched.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from structspec.extras import import_room
 
 if TYPE_CHECKING:
     from structspec.verification.drafts import DraftsVerifier
@@ -60,4 +61,4 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_room(f"{__name__}.{home}"), name)
