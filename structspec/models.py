@@ -32,9 +32,9 @@ import logging
 import os
 import shutil
 import socket
-import tempfile
 import urllib.parse
 import urllib.request
+import uuid
 import weakref
 from collections.abc import Iterator
 from functools import cached_property
@@ -274,12 +274,25 @@ def quicken(network: Any) -> None:
 
 
 def cache_directory() -> Path:
-    """Where converted models are kept: `STRUCTSPEC_CACHE`, XDG, or `~/.cache/structspec`."""
+    """Where converted models are kept: `STRUCTSPEC_CACHE`, XDG, or `~/.cache/structspec`.
+
+    Raises ModelError where there is no home directory (a user that the system does not know).
+    """
     own = os.environ.get("STRUCTSPEC_CACHE")
     if own:
-        return Path(own).expanduser()
+        return _expanded(own)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "structspec"
+    return (Path(base) if base else _expanded("~/.cache")) / "structspec"
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ModelError(
+            f"'{path}' names no place: {error}; set HOME, or STRUCTSPEC_CACHE to a folder that "
+            "can be written, or give a whole path"
+        ) from error
 
 
 def _load_named(
@@ -292,7 +305,7 @@ def _load_named(
             "'owner/name', or 'default'; wrap a loaded one with Model.wrap(model, tokenizer)"
         )
     text = os.fspath(name)
-    path = Path(text).expanduser()
+    path = _expanded(text)
     options = dict(kwargs)
     if path.is_file() and path.suffix == ".gguf":
         _require("gguf")
@@ -345,7 +358,12 @@ def _load_default(transformers: Any, dtype: Any, kwargs: dict[str, Any]) -> tupl
     """The default model: from the cache, or converted from the GGUF and put there."""
     gguf = _default_gguf()
     version = importlib.metadata.version(_DEFAULT_PACKAGE)
-    home = cache_directory() / "models" / f"smollm2-135m-instruct-{version}-{_CONVERSION}"
+    name = f"smollm2-135m-instruct-{version}-{_CONVERSION}"
+    try:
+        home = cache_directory() / "models" / name
+    except ModelError as error:
+        log.warning("the converted model is not kept, so every process converts: %s", error)
+        return _in_dtype(*_convert(transformers, gguf), dtype)
     if home.is_dir():
         try:
             return _load_named(transformers, home, dtype, kwargs)
@@ -357,10 +375,14 @@ def _load_default(transformers: Any, dtype: Any, kwargs: dict[str, Any]) -> tupl
     model, tokenizer = _convert(transformers, gguf)
     try:
         _save(model, tokenizer, home)
-    except OSError as error:
+        return _load_named(transformers, home, dtype, kwargs)
+    except Exception as error:  # OSError; ModelError if what stands there stays; safetensors' own
         log.warning("the converted model could not be kept in %s: %s", home, error)
-        return (model if dtype == "auto" else model.to(dtype)), tokenizer
-    return _load_named(transformers, home, dtype, kwargs)
+        return _in_dtype(model, tokenizer, dtype)
+
+
+def _in_dtype(model: Any, tokenizer: Any, dtype: Any) -> tuple[Any, Any]:
+    return (model if dtype == "auto" else model.to(dtype)), tokenizer
 
 
 def _default_gguf() -> Path:
@@ -409,7 +431,9 @@ def _convert(transformers: Any, gguf: Path) -> tuple[Any, Any]:
 def _save(model: Any, tokenizer: Any, home: Path) -> None:
     """Write both to `home` in one step: a reader sees all files or none."""
     home.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=home.name + ".", dir=home.parent))
+    # Not `mkdtemp`: in a folder that users share, others must be able to read it.
+    beside = home.parent / f"{home.name}.{uuid.uuid4().hex[:16]}"
+    beside.mkdir()
     try:
         model.save_pretrained(beside)
         tokenizer.save_pretrained(beside)

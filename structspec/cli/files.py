@@ -71,7 +71,7 @@ def read_text(path: Path, what: str) -> str:
     """
     kind = PromptError if what == "prompt" else SchemaError
     try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
+        return _standard_input() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise kind(f"cannot read the {what} file '{path}': {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -79,3 +79,10 @@ def read_text(path: Path, what: str) -> str:
             f"the {what} file '{path}' is not UTF-8: byte {error.start} is "
             f"0x{error.object[error.start]:02X}"
         ) from error
+
+
+def _standard_input() -> str:
+    # As a file: the terminal's encoding says nothing about what a pipe brings.
+    raw = getattr(sys.stdin, "buffer", None)
+    text: str = sys.stdin.read() if raw is None else raw.read().decode("utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -152,3 +152,86 @@ def test_ids_without_a_logit_are_not_in_the_vocabulary(
     assert model.vocab.size == 200
     assert model.vocab.tokens[:3] == byte_model.vocab.tokens[:3]
     assert model.vocab.eos_ids == (3,)
+
+
+def test_no_home_directory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container whose user has no name and no HOME."""
+
+    def homeless(self: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("STRUCTSPEC_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    with pytest.raises(ModelError, match="STRUCTSPEC_CACHE"):
+        models.cache_directory()
+
+
+@pytest.fixture
+def default_parts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """`_load_default` over parts that note what is asked of them."""
+    asked: list[str] = []
+
+    class Converted:
+        def to(self, dtype: object) -> str:
+            asked.append("to")
+            return "converted"
+
+        def save_pretrained(self, folder: Path) -> None:
+            (Path(folder) / "config.json").write_text("{}")
+
+    def load_named(transformers: object, home: Path, dtype: object, kwargs: object) -> object:
+        asked.append("read")
+        if not (home / "config.json").is_file():
+            raise ModelError("it has no config.json")
+        return "kept", "tokenizer"
+
+    monkeypatch.setenv("STRUCTSPEC_CACHE", str(tmp_path))
+    monkeypatch.setattr(models, "_default_gguf", lambda: Path("model.gguf"))
+    monkeypatch.setattr(models.importlib.metadata, "version", lambda name: "1")
+    monkeypatch.setattr(models, "_convert", lambda *_: (Converted(), Converted()))
+    monkeypatch.setattr(models, "_load_named", load_named)
+    return asked
+
+
+def test_a_converted_model_can_be_read_by_others(default_parts: list[str], tmp_path: Path) -> None:
+    assert models._load_default(None, "float32", {})[0] == "kept"
+    (home,) = (tmp_path / "models").iterdir()
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    assert home.stat().st_mode == beside.stat().st_mode
+
+
+def test_a_kept_model_that_can_neither_be_read_nor_replaced_is_converted(
+    default_parts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It belongs to another user."""
+    models._load_default(None, "float32", {})
+    (home,) = (tmp_path / "models").iterdir()
+    (home / "config.json").rename(home / "other")
+    monkeypatch.setattr(models.shutil, "rmtree", lambda *_, **__: None)
+    assert models._load_default(None, "float32", {})[0] == "converted"
+
+
+def test_a_full_disk_does_not_cost_the_model(
+    default_parts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SafetensorError(Exception):
+        pass
+
+    def full(*_: object) -> None:
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(models, "_save", full)
+    assert models._load_default(None, "float32", {})[0] == "converted"
+
+
+def test_a_model_is_converted_where_there_is_no_home(
+    default_parts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere() -> Path:
+        raise ModelError("no home")
+
+    monkeypatch.setattr(models, "cache_directory", nowhere)
+    assert models._load_default(None, "float32", {})[0] == "converted"
+    assert "read" not in default_parts
