@@ -8,10 +8,7 @@ import sys
 from pathlib import Path
 
 from structspec import few_rows
-from structspec.machine_code import catalogue, sources
-from structspec.masks import walk
-
-ROOT = Path(__file__).resolve().parents[2]
+from structspec.machine_code import linking, sources
 
 _CALLEE = """
 from structspec.machine_code.kernel import kernel
@@ -66,19 +63,19 @@ def test_a_changed_callee_or_constant_of_another_file_is_compiled_anew(tmp_path:
     assert run(tmp_path) == [15, 1, 0]
 
 
-def test_a_kernel_is_as_old_as_what_its_file_imports() -> None:
-    """`walk` copies kernels of `pushdown`, which copies some of `interning`."""
-    found = {Path(path).relative_to(ROOT).as_posix() for path in sources.sources_of(walk.__file__)}
-    assert {f"structspec/masks/{name}.py" for name in ("walk", "places", "tables")} <= found
-    assert {f"structspec/automata/{name}.py" for name in ("pushdown", "interning")} <= found
-    assert not any("frontends" in path or "/source_" in path for path in found)
-    assert sources.digest([walk.__file__]) != sources.digest([few_rows.__file__])
+def test_rooms_of_the_engine_share_a_digest_and_other_files_do_not() -> None:
+    engine = sources.digest_of_engine()
+    from structspec.automata import pushdown
+    from structspec.masks import walk
+
+    assert sources.digest(pushdown.__file__) == engine == sources.digest(walk.__file__)
+    assert sources.digest(linking.__file__) == engine
+    alone = sources.digest(few_rows.__file__)
+    assert alone not in (engine, sources.digest(__file__))
 
 
-def test_the_file_of_every_kernel_is_found() -> None:
-    """Also of rooms that stand beside the package in a checkout."""
-    modules = {entry.kernel.partition(":")[0] for entry in catalogue.read()}
-    for module in (*modules, "structspec.kernels.automaton_walk.determinise"):
-        path = sources.file_of(module)
-        assert path is not None and Path(path).is_file(), module
-    assert sources.file_of("numpy") is None
+def test_the_engines_rooms_are_there() -> None:
+    """A room that moved would drop out of the digest without a word."""
+    for name in sources._ENGINE:
+        assert list(sources._sources(sources._room(name))), name
+        assert sources._room(name).is_dir(), name
