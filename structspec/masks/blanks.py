@@ -19,6 +19,7 @@ from structspec.masks.places import edge_target_of, stride
 from structspec.masks.ranges import add
 from structspec.masks.tables import BYTE, IDS, NODES, STACK_WIDTH, WIDE, Known
 from structspec.vocab.blocks import CONTENT, FIRST, HEIGHT, HIGH, LAST, LOW, OWN, RECORD
+from structspec.vocab.characters import BLANKS
 
 __all__ = ["blank_room", "is_blank", "through_blanks"]
 
@@ -33,7 +34,6 @@ _OP_FIRST, _OP_SECOND = slot(Slot.OP_FIRST), slot(Slot.OP_SECOND)
 _FINAL, _KIND, _DATA, _BASE = slot(Slot.FINAL), slot(Slot.KIND), slot(Slot.DATA), slot(Slot.BASE)
 _CHARACTERS, _REACH_START = slot(Slot.CHARACTERS), slot(Slot.REACH_START)
 _REACH_MEMBER, _REACH_COST = slot(Slot.REACH_MEMBER), slot(Slot.REACH_COST)
-_BLANK = (0x20, 0x09, 0x0A, 0x0D)
 #: White space leads to several places.
 MIXED = -2
 #: Longer runs that end are walked as they are; those without end are as long as any token.
@@ -45,7 +45,7 @@ _MOST_PAIRS = 8
 @inner
 def is_blank(letter):  # type: ignore[no-untyped-def]
     """Whether a byte is JSON's white space."""
-    return letter == 0x20 or (letter <= 0x0D and letter >= 0x09 and letter not in (0x0B, 0x0C))
+    return letter in BLANKS
 
 
 @kernel
@@ -114,13 +114,19 @@ def _nothing_else(header, state):  # type: ignore[no-untyped-def]
     """Whether white space is all that a state takes."""
     classes, start = i32(header, _CLASS_OF), i32(header, _EDGE_START)
     edge_class = i32(header, _EDGE_CLASS)
-    for e in range(start[state], start[state + 1]):
-        blank = False
-        for letter in _BLANK:
-            blank = blank or edge_class[e] == classes[letter]
-        if not blank:
+    for e in range(start[state], start[state + 1]):  # noqa: SIM110
+        if not _of_blanks(classes, edge_class[e]):
             return False
     return True
+
+
+@inner
+def _of_blanks(classes, byte_class):  # type: ignore[no-untyped-def]
+    """Whether a class of bytes holds white space."""
+    for letter in BLANKS:  # noqa: SIM110
+        if classes[letter] == byte_class:
+            return True
+    return False
 
 
 @inner
@@ -128,7 +134,7 @@ def _on_blanks(header, state):  # type: ignore[no-untyped-def]
     """Where all white space leads from a state, −1 if nowhere, `MIXED` if to several places."""
     classes = i32(header, _CLASS_OF)
     target = edge_target_of(header, state, wide(classes[0x20]))
-    for letter in _BLANK:
+    for letter in BLANKS:
         if edge_target_of(header, state, wide(classes[letter])) != target:
             return wide(MIXED)
     return target
@@ -168,9 +174,8 @@ def _apart(header):  # type: ignore[no-untyped-def]
     """Whether no other byte is of a class with white space: edges of these classes are left out."""
     classes = i32(header, _CLASS_OF)
     for byte in range(256):
-        for letter in _BLANK:
-            if classes[byte] == classes[letter] and not is_blank(byte):
-                return False
+        if _of_blanks(classes, classes[byte]) and not is_blank(byte):
+            return False
     return True
 
 
@@ -187,61 +192,36 @@ def _alike(header, one, other):  # type: ignore[no-untyped-def]
         or characters[one] != characters[other]
     ):
         return False
+    calls, operations = i32(header, _CALL_START), i32(header, _OP_START)
+    members = i32(header, _REACH_START)
     return (
-        _same_calls(header, one, other)
-        and _same_operations(header, one, other)
+        _same(calls, i32(header, _CALL_ENTRY), one, other)
+        and _same(calls, i32(header, _CALL_TARGET), one, other)
+        and _same(calls, i32(header, _CALL_TAIL), one, other)
+        and _same(operations, i32(header, _OP_KIND), one, other)
+        and _same(operations, i32(header, _OP_ARGUMENT), one, other)
+        and _same(operations, i32(header, _OP_FIRST), one, other)
+        and _same(operations, i32(header, _OP_SECOND), one, other)
         and _same_edges(header, one, other)
-        and (kind[one] != MEMBER_KEY or _same_members(header, one, other))
+        and (
+            kind[one] != MEMBER_KEY
+            or (
+                _same(members, i32(header, _REACH_MEMBER), one, other)
+                and _same(members, i32(header, _REACH_COST), one, other)
+            )
+        )
     )
 
 
 @inner
-def _same_calls(header, one, other):  # type: ignore[no-untyped-def]
-    start, entry = i32(header, _CALL_START), i32(header, _CALL_ENTRY)
-    target, tail = i32(header, _CALL_TARGET), i32(header, _CALL_TAIL)
-    a, b = start[one], start[other]
-    n = start[one + 1] - a
-    if start[other + 1] - b != n:
-        return False
-    for k in range(n):
-        if (
-            entry[a + k] != entry[b + k]
-            or target[a + k] != target[b + k]
-            or tail[a + k] != tail[b + k]
-        ):
-            return False
-    return True
-
-
-@inner
-def _same_operations(header, one, other):  # type: ignore[no-untyped-def]
-    start, kind, argument = i32(header, _OP_START), i32(header, _OP_KIND), i32(header, _OP_ARGUMENT)
-    first, second = i32(header, _OP_FIRST), i32(header, _OP_SECOND)
-    a, b = start[one], start[other]
-    n = start[one + 1] - a
-    if start[other + 1] - b != n:
-        return False
-    for k in range(n):
-        if (
-            kind[a + k] != kind[b + k]
-            or argument[a + k] != argument[b + k]
-            or first[a + k] != first[b + k]
-            or second[a + k] != second[b + k]
-        ):
-            return False
-    return True
-
-
-@inner
-def _same_members(header, one, other):  # type: ignore[no-untyped-def]
-    start, member = i32(header, _REACH_START), i32(header, _REACH_MEMBER)
-    cost = i32(header, _REACH_COST)
+def _same(start, values, one, other):  # type: ignore[no-untyped-def]
+    """Whether two states have the same run of values; that of state q begins at `start[q]`."""
     a, b = start[one], start[other]
     n = start[one + 1] - a
     if start[other + 1] - b != n:
         return False
     for k in range(n):  # noqa: SIM110 - kernels know no generators
-        if member[a + k] != member[b + k] or cost[a + k] != cost[b + k]:
+        if values[a + k] != values[b + k]:
             return False
     return True
 
@@ -251,12 +231,11 @@ def _same_edges(header, one, other):  # type: ignore[no-untyped-def]
     """Whether all edges lead to the same states, those of white space left out."""
     classes, start = i32(header, _CLASS_OF), i32(header, _EDGE_START)
     edge_class, target = i32(header, _EDGE_CLASS), i32(header, _EDGE_TARGET)
-    space, tab, feed, back = classes[0x20], classes[0x09], classes[0x0A], classes[0x0D]
     a, b = start[one], start[other]
     while True:
-        while a < start[one + 1] and edge_class[a] in (space, tab, feed, back):
+        while a < start[one + 1] and _of_blanks(classes, edge_class[a]):
             a += 1
-        while b < start[other + 1] and edge_class[b] in (space, tab, feed, back):
+        while b < start[other + 1] and _of_blanks(classes, edge_class[b]):
             b += 1
         if a == start[one + 1] or b == start[other + 1]:
             return a == start[one + 1] and b == start[other + 1]

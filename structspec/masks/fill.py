@@ -197,16 +197,25 @@ def _place_row(header, known, words, config, frames, limit, row, more, blanks): 
 
 
 @inner
+def _settled(header, known, config):  # type: ignore[no-untyped-def]
+    """Where most text leads and then changes nothing, 0 if it leads on; or a code."""
+    target = classify(header, known, config)
+    if target <= DEAD:
+        return min(target, wide(0))
+    onward = classify(header, known, target)
+    return target if onward == target else min(onward, wide(0))
+
+
+@inner
 def _beside(header, known, words, config, frames, limit, more):  # type: ignore[no-untyped-def]
     """Where most text leads and then changes nothing and all plain tokens may follow, and their
     largest cost: the walk need only look at what differs. 0 if that is nowhere, or a code.
     """
-    target = classify(header, known, config)
-    if target <= DEAD or target == config or frames == 0 or more:
+    if frames == 0 or more:
+        return wide(0), wide(0)
+    target = _settled(header, known, config)
+    if target <= 0 or target == config:
         return min(target, wide(0)), wide(0)
-    onward = classify(header, known, target)
-    if onward != target:
-        return min(onward, wide(0)), wide(0)
     floor, trie, root = floor_of(header, frames), np.int64(_WALK), np.int64(0)
     worst = covers(header, known, words, trie, target, frames, floor, root, limit)
     if worst < 0:
@@ -258,8 +267,8 @@ def _still(header, known, words, config):  # type: ignore[no-untyped-def]
     Every plain text in front of a token's tail may stand there and leads back. (Plain *tokens* may
     all be allowed while the text before some tail holds a character that no plain token holds.)
     """
-    target = classify(header, known, config)  # known: `covers` was asked
-    if target <= DEAD or classify(header, known, target) != target:
+    target = _settled(header, known, config)
+    if target <= 0:
         return wide(0)
     if may_end(header, known, target):
         return wide(0)

@@ -268,9 +268,11 @@ def walk_at(  # type: ignore[no-untyped-def]
             ended = cost == 0 and accepts[following] == 1
             cost += floor
             if at_i32(depends, following):
-                if following != lost or frames != lost_frames:
+                hopeless = following == lost and frames == lost_frames
+                if not hopeless:
                     cost = cost_of(header, known, following, frames, floor)
-                if cost < 0 or (following == lost and frames == lost_frames):
+                    hopeless = cost < 0
+                if hopeless:
                     lost, lost_frames = following, frames
                     if keeps:
                         take_out(row, ids, low + mine, high)

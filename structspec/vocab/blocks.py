@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structspec.machine_code.kernel import kernel
-from structspec.vocab.characters import MID
+from structspec.vocab.characters import BLANKS, MID
 from structspec.vocab.trie import Trie
 
 __all__ = ["Blocks"]
@@ -152,7 +152,7 @@ def _lay_out(old_byte: Any, skip: Any, offset: Any, summaries: bool, bits: Any) 
             while child < skip[o]:
                 b, p, c = old_byte[child], place[o], place[child]
                 height[p] = max(height[p], height[c] + 1)
-                if content[4 * c] == 0 or b not in (0x20, 0x09, 0x0A, 0x0D):
+                if content[4 * c] == 0 or b not in BLANKS:
                     content[4 * p] = 0
                 child = skip[child]
     else:

@@ -23,7 +23,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EVERY", "LEAD_RANGES", "MID", "Characters", "character_bits", "range_bits"]
+__all__ = ["BLANKS", "EVERY", "LEAD_RANGES", "MID", "Characters", "character_bits", "range_bits"]
+
+BLANKS: Final = (0x20, 0x09, 0x0A, 0x0D)
+"""JSON's white space."""
 
 LEAD_RANGES: Final = (
     (0xC2, 0xC2), (0xC3, 0xC3), (0xC4, 0xDF), (0xE0, 0xE0), (0xE1, 0xE1), (0xE2, 0xE2),

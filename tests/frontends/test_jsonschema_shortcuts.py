@@ -23,7 +23,6 @@ from structspec import ir
 from structspec.errors import StructspecError
 from structspec.frontends import jsonschema
 from structspec.frontends.jsonschema import SchemaOptions, assertions, lower_schema, normal, text
-from structspec.frontends.jsonschema.algebra import ANYTHING, intersect, union
 from structspec.frontends.jsonschema.budget import Work
 from structspec.frontends.jsonschema.goals import TRUE, Goal
 from structspec.frontends.jsonschema.intervals import LENGTHS
@@ -91,13 +90,7 @@ class _Never(frozenset[str]):
 def _form(self: Normaliser, goal: Goal) -> Any:
     known = self._goals.get(goal)
     if known is None:
-        alternatives = []
-        for alternative in sorted(goal, key=sorted):
-            form = ANYTHING
-            for number in sorted(alternative, key=abs):
-                form = intersect(form, self._signed(number), self.hopeless)
-            alternatives.append(form)
-        known = self._goals[goal] = union(*alternatives)
+        known = self._goals[goal] = self._union(goal)
     return known
 
 

@@ -100,6 +100,11 @@ class Normaliser:
                 if number > 0:
                     result = self._goals[goal] = self._place_form(number)
                     return result
+        result = self._goals[goal] = self._union(goal)
+        return result
+
+    def _union(self, goal: Goal) -> Form:
+        """The form of a goal from those of its alternatives."""
         alternatives = []
         # Sorted, because the order of a set must not decide the order of alternatives.
         for alternative in sorted(goal, key=sorted):
@@ -107,9 +112,7 @@ class Normaliser:
             for number in sorted(alternative, key=abs):
                 form = intersect(form, self._signed(number), self.hopeless)
             alternatives.append(form)
-        result = union(*alternatives)
-        self._goals[goal] = result
-        return result
+        return union(*alternatives)
 
     def _signed(self, number: int) -> Form:
         form = self._place_form(abs(number))
