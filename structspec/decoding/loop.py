@@ -347,6 +347,7 @@ class Loop:
         for work, rows in zip(works, logits, strict=True):
             work.logits = rows
             work.progress.pending = []
+            work.progress.stats.reused = self._rows.reused(self._of(work).row)
             work.progress.stats.forwards += 1
             work.progress.stats.model_time += share
 

@@ -31,15 +31,18 @@ token. "error": only in partial outputs.
 class Stats:
     """Counts and seconds of one request.
 
-    `forwards`: calls of the target; `drafted` and `accepted`: drafted tokens, and those kept;
-    `forced`: tokens of the output that were the only legal one; `steps`: verifications. Seconds:
-    `model_time` target forwards, `draft_time` drafting (with the masks along the draft),
-    `mask_time` other masks, `verify_time` laws and verification, `total_time` all of it. In a
-    batch, what is done for several requests at once is counted for each in equal shares, while
-    `total_time` is the clock's, so the parts no longer add up to it.
+    `reused`: tokens of the prompt that were not read, since an earlier request or another one of
+    the batch begins with the same ones (`Model.prefix_cache`). `forwards`: calls of the target;
+    `drafted` and `accepted`: drafted tokens, and those kept; `forced`: tokens of the output that
+    were the only legal one; `steps`: verifications. Seconds: `model_time` target forwards,
+    `draft_time` drafting (with the masks along the draft), `mask_time` other masks, `verify_time`
+    laws and verification, `total_time` all of it. In a batch, what is done for several requests at
+    once is counted for each in equal shares, while `total_time` is the clock's, so the parts no
+    longer add up to it.
     """
 
     prompt_tokens: int = 0
+    reused: int = 0
     tokens: int = 0
     forwards: int = 0
     steps: int = 0

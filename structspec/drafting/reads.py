@@ -34,6 +34,7 @@ from structspec.drafting.draft import Mask, Request
 from structspec.drafting.head import Head
 from structspec.forward.rows import Call, TargetRows
 from structspec.models import Model
+from structspec.prefix_cache import common
 
 __all__ = ["Reader", "Wanted", "shared_rows"]
 
@@ -73,7 +74,7 @@ class Reader:
 
     def _call(self, wanted: Wanted) -> Call:
         known = self.rows.ids(wanted.row)
-        same = min(_common(known, wanted.ids), len(wanted.ids) - 1)
+        same = min(common(known, wanted.ids), len(wanted.ids) - 1)
         self.rows.crop(wanted.row, len(known) - same)
         return Call(wanted.row, wanted.ids[same:])
 
@@ -102,10 +103,3 @@ def shared_rows(request: Request, model: Model) -> TargetRows:
         request.shared[key] = TargetRows(model)
     rows: TargetRows = request.shared[key]
     return rows
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    limit = min(len(left), len(right))
-    if list(left[:limit]) == list(right[:limit]):
-        return limit
-    return next(i for i in range(limit) if left[i] != right[i])

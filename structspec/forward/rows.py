@@ -8,8 +8,9 @@ accepted.
 Invariants
 - a row's cached ids are exactly those given to it minus what `keep` and `crop` dropped; where a
   shortened model read the last of them, they are cropped before the model itself goes on;
-- a row's logits do not depend on the other rows beyond the rounding of a differently shaped
-  matrix product, nor can a row that holds NaN reach another;
+- a row's logits do not depend on the other rows, nor on what the model's `prefix_cache` knew,
+  beyond the rounding of a differently shaped matrix product, nor can a row that holds NaN reach
+  another;
 - drafted nodes see the committed text, their ancestors and themselves, at positions that count
   their depth, so a tree's logits are those of its paths.
 
@@ -47,11 +48,10 @@ from structspec.forward.slots import SlotCache, fits
 from structspec.forward.target import Target
 from structspec.linear import product
 from structspec.models import Model
+from structspec.prefix_cache import FEWEST, Prefix, common
 
 __all__ = ["Call", "TargetRows"]
 
-# Copying fewer slots than this from another row is not worth the look.
-_SHARED_PREFIX = 16
 # Longer additions than this run alone instead of padding all other rows to their length.
 _TOGETHER = 64
 
@@ -95,6 +95,7 @@ class TargetRows:
         self._targets: dict[int, Target] = {}
         self._used: set[int] = set()
         self._dropped: dict[int, int] = {}  # drafted nodes that a row never kept in its cache
+        self._reused: dict[int, int] = {}
         # ids of a row that every layer has read: a shortened model fills the lower ones only
         self._whole: dict[int, int] = {}
 
@@ -115,11 +116,17 @@ class TargetRows:
         return row
 
     def close(self, row: int) -> None:
-        """Give a row back."""
+        """Give a row back. What the model read of it stays in its `prefix_cache`."""
+        prefixes, count = self.model.prefix_cache, self._whole[row]
+        if prefixes.max_bytes and self._cache is not None and count >= FEWEST:
+            features = self._features[row][:count].clone() if self.taps else None
+            stores = self._cache.copy_out(row, count)
+            prefixes.keep(Prefix(self._ids[row][:count], stores, self.taps, features))
         del self._ids[row], self._whole[row]
         self._dropped.pop(row, None)
         self._targets.pop(row, None)
         self._features.pop(row, None)
+        self._reused.pop(row, None)
 
     def length(self, row: int) -> int:
         """Cached positions of a row."""
@@ -128,6 +135,10 @@ class TargetRows:
     def ids(self, row: int) -> Sequence[int]:
         """The cached ids of a row."""
         return self._ids[row]
+
+    def reused(self, row: int) -> int:
+        """Ids at a row's beginning that another row, or an earlier text, had read already."""
+        return self._reused.get(row, 0)
 
     def features(self, row: int) -> Tensor:
         """The tapped layers' outputs at each cached id of a row, [length, taps · width]."""
@@ -141,7 +152,7 @@ class TargetRows:
         if self._cache is None:
             return  # the row reads the ids itself when it is asked to go on
         have, want = self._ids[target], self._ids[source]
-        same = _common(have, want)
+        same = common(have, want)
         self._cache.copy_slots(source, target, same, len(want))
         self._ids[target] = list(want)
         if self._whole[target] >= same:
@@ -243,24 +254,33 @@ class TargetRows:
             )
 
     def _reuse(self, call: Call) -> Call:
-        """Copy the beginning of a new row from the row that shares most of it.
+        """Copy the beginning of a new row from the row or the kept text that shares most of it.
 
         Of other rows only what every layer has read.
         """
         if self._ids[call.row]:
             return call
         assert self._cache is not None
+        beginning = call.ids[: len(call.ids) - call.keep]
         most, source = 0, -1
         for row, ids in self._ids.items():
-            same = _common(ids[: self._whole[row]], call.ids[: len(call.ids) - call.keep])
+            same = common(ids[: self._whole[row]], beginning)
             if same > most:
                 most, source = same, row
-        if most < _SHARED_PREFIX:
+        kept, count = self.model.prefix_cache.longest(beginning, self.taps)
+        if kept is not None and count > most:
+            most = count
+            self._cache.copy_in(call.row, kept.stores, most)
+            features = kept.features
+        elif most >= FEWEST:
+            self._cache.copy_slots(source, call.row, 0, most)
+            features = self._features[source] if self.taps else None
+        else:
             return call
-        self._cache.copy_slots(source, call.row, 0, most)
         self._ids[call.row], self._whole[call.row] = list(call.ids[:most]), most
-        if self.taps:
-            self._features[call.row] = self._features[source][:most]
+        self._reused[call.row] = most
+        if features is not None:
+            self._features[call.row] = features[:most]
         return Call(call.row, call.ids[most:], call.keep, call.parents)
 
     # -- one target per row ------------------------------------------------------------------
@@ -415,14 +435,6 @@ class TargetRows:
         dtype = self.model.dtype
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
         return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    """The length of the common beginning."""
-    limit = min(len(left), len(right))
-    if list(left[:limit]) == list(right[:limit]):
-        return limit
-    return next(i for i in range(limit) if left[i] != right[i])
 
 
 def _is_chain(parents: Sequence[int]) -> bool:

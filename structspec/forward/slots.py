@@ -93,10 +93,15 @@ class _Layer(StoredLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        plan, held = self._plan, self.keys.shape
-        if self.is_initialized and (held[0] < plan.rows or held[2] < plan.slots):
-            self.keys, self.values = self._grown(self.keys), self._grown(self.values)
+        if self.is_initialized:
+            self.make_room()
         return super().update(key_states, value_states)
+
+    def make_room(self) -> None:
+        """Grow to as many rows and slots as are planned."""
+        plan, held = self._plan, self.keys.shape
+        if held[0] < plan.rows or held[2] < plan.slots:
+            self.keys, self.values = self._grown(self.keys), self._grown(self.values)
 
     def _write(self, store: Tensor, new: Tensor) -> Tensor:
         plan = self._plan
@@ -180,10 +185,29 @@ class SlotCache(Cache):
         plan = self._plan
         plan.rows = max(plan.rows, target + 1)
         for layer in self._layers:
-            if layer.is_initialized and layer.keys.shape[0] < plan.rows:
-                layer.keys, layer.values = layer._grown(layer.keys), layer._grown(layer.values)
+            if layer.is_initialized:
+                layer.make_room()
         for store in self._stores():
             store[target, :, first:last] = store[source, :, first:last]
+
+    @torch.inference_mode()
+    def copy_out(self, row: int, count: int) -> list[Tensor]:
+        """Copies of a row's first `count` slots: keys and values of each layer in turn."""
+        return [store[row, :, :count].clone() for store in self._stores()]
+
+    @torch.inference_mode()
+    def copy_in(self, row: int, stores: Sequence[Tensor], count: int) -> None:
+        """Write the first `count` slots of what `copy_out` returned to a row."""
+        plan = self._plan
+        plan.rows = max(plan.rows, row + 1)
+        if count > plan.slots:
+            plan.slots = max(count + _FIRST_SLOTS, plan.slots * 3 // 2)
+        for layer, keys, values in zip(self._layers, stores[::2], stores[1::2], strict=True):
+            if not layer.is_initialized:
+                layer.lazy_initialization(keys[None], values[None])
+            layer.make_room()
+            layer.keys[row, :, :count] = keys[:, :count]
+            layer.values[row, :, :count] = values[:, :count]
 
     @torch.inference_mode()
     def keep(self, row: int, start: int, nodes: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("machine_code",),
     ("ir", "limits", "report", "few_rows"),
     ("ir_codec", "vocab", "linear"),
-    ("attention",),
+    ("attention", "prefix_cache"),
     ("automata",),
     ("masks", "frontends", "models", "verification"),
     ("grammar",),
