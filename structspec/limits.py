@@ -20,7 +20,9 @@ class Limits:
     """What one compile and one cache may use; passing a limit raises `BudgetExceeded`.
 
     time: seconds of processor time for compiling (front end and automaton together), so that the
-        same schemas pass on a busy machine.
+        same schemas pass on a busy machine; and for one call of a constraint, which is asked now
+        and then and may take up to twice as long. What such a call found out is kept: the next one
+        goes on from there.
     states: states of the compiled network.
     memory: bytes of one run-time cache (configurations, transitions and mask rows).
 

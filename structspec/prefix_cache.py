@@ -119,6 +119,18 @@ class PrefixCache:
             self._kept.append(best)
             return best, most
 
+    def wants(self, ids: Sequence[int], taps: tuple[int, ...] = ()) -> bool:
+        """Whether a text is worth copying: long enough, and not the beginning of a kept one."""
+        if not self.max_bytes or len(ids) < FEWEST:
+            return False
+        if _stamp(self._network) != self._stamp:
+            return True
+        with self._lock:
+            return not self._holds(ids, taps)
+
+    def _holds(self, ids: Sequence[int], taps: tuple[int, ...]) -> bool:
+        return any(k.taps == taps and common(k.ids, ids) == len(ids) for k in self._kept)
+
     def keep(self, prefix: Prefix) -> None:
         """Keep a text; its tensors must not be written to afterwards."""
         size = prefix.n_bytes
@@ -134,11 +146,9 @@ class PrefixCache:
             if stamp != self._stamp:
                 self._kept.clear()
                 self._stamp = stamp
-            alike = [kept for kept in self._kept if kept.taps == prefix.taps]
-            if any(common(kept.ids, prefix.ids) == len(prefix.ids) for kept in alike):
+            if self._holds(prefix.ids, prefix.taps):
                 return
-            continued = [k for k in alike if common(k.ids, prefix.ids) == len(k.ids)]
-            self._kept = [kept for kept in self._kept if not any(kept is k for k in continued)]
+            self._kept = [kept for kept in self._kept if not _continues(prefix, kept)]
             self._kept.append(prefix)
             total = sum(kept.n_bytes for kept in self._kept)
             while total > self.max_bytes:
@@ -151,6 +161,10 @@ def common(left: Sequence[int], right: Sequence[int]) -> int:
     if list(left[:limit]) == list(right[:limit]):
         return limit
     return next(i for i in range(limit) if left[i] != right[i])
+
+
+def _continues(long: Prefix, short: Prefix) -> bool:
+    return long.taps == short.taps and common(long.ids, short.ids) == len(short.ids)
 
 
 def _stamp(network: Any) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from structspec.automata.costs import Costs, solve_costs
 from structspec.automata.interning import rehash
 from structspec.automata.member_costs import UNREACHABLE
-from structspec.automata.memory import GROW, OVERFLOW, Count, Memory, Slot
+from structspec.automata.memory import GROW, OVERFLOW, PAUSE, QUOTA, Count, Memory, Slot
 from structspec.automata.pushdown import DEAD, begin, run, step
 from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded
@@ -153,7 +153,13 @@ class Automaton:
         return int(self.memory.get(Slot.CONFIG_COST)[state])
 
     def recover(self, code: int) -> None:
-        """Make room after a kernel returned `GROW`; raise if a limit is passed."""
+        """Make room after a kernel returned `GROW`; raise if a limit is passed.
+
+        After `PAUSE` it only begins to count anew: Python has had its turn, and Ctrl-C with it.
+        """
+        if code == PAUSE:
+            self.pause_later(0)
+            return
         try:
             self._grow(code)
         except BudgetExceeded:
@@ -161,6 +167,14 @@ class Automaton:
         except BaseException:
             self.mend()
             raise
+
+    def pause_later(self, pauses: int) -> None:
+        """Let kernels work for `QUOTA`, or after some pauses of one call for so many times as much.
+
+        A walk begins anew after a pause, and finds most but not all that it needs: with the same
+        time again and again it might never end.
+        """
+        self.memory.get(Slot.COUNT)[Count.WORK] = -QUOTA * ((1 << min(pauses, 8)) - 1)
 
     def mend(self) -> None:
         """Make the tables whole again after growing was interrupted; hold `lock`."""

@@ -115,10 +115,13 @@ class Count(IntEnum):
     BITS_WORDS = 6
     CLASSES = 7
     STEPS = 8
+    WORK = 9
 
 
-#: Kernel results below zero.
-GROW, OVERFLOW = -1, -2
+#: Kernel results below zero. PAUSE: nothing is wrong and what was found is kept, but so much was
+#: done (`QUOTA` in the counter WORK, a tenth of a second) that the caller should look up.
+GROW, OVERFLOW, PAUSE = -1, -2, -6
+QUOTA = 1 << 22
 
 # PERF: numba compiles a function once more for every type of its arguments, and every *literal* is
 # a type; `int` leaves an int32 as it is. So slots and small numbers that are passed on are numpy

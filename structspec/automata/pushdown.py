@@ -30,6 +30,8 @@ from structspec.automata.memory import (
     MINUS_ONE,
     ONE,
     OVERFLOW,
+    PAUSE,
+    QUOTA,
     ZERO,
     Count,
     Slot,
@@ -92,6 +94,7 @@ _LIVE_STATE, _LIVE_SET, _LIVE_DONE = (
     slot(Slot.LIVE_DONE),
 )
 _SCRATCH_A, _CLASSES, _STEPS = slot(Slot.SCRATCH_A), int(Count.CLASSES), int(Count.STEPS)
+_WORK = int(Count.WORK)
 
 
 @kernel
@@ -148,6 +151,8 @@ def close(header_address, n, accepts):  # type: ignore[no-untyped-def]
     n: −1 to begin with the live pair 0 as it is; accepts: 1 if the text is complete already.
     """
     header = header_at(header_address)
+    if i32(header, _COUNT)[_WORK] > QUOTA:
+        return wide(PAUSE)
     if n < 0:
         return _finish(header, ONE, accepts)
     return _close(header, n, accepts)
@@ -215,11 +220,13 @@ def _close(header, n, accepts):  # type: ignore[no-untyped-def]
     edge_start, call_start = i32(header, _EDGE_START), i32(header, _CALL_START)
     op_start, final = i32(header, _OP_START), i32(header, _FINAL)
     op_first, op_second = i32(header, _OP_FIRST), i32(header, _OP_SECOND)
+    count, set_start = i32(header, _COUNT), i32(header, _SET_START)
     live = ZERO
     i = 0
     while i < n:
         state, frames = wide(queue_state[i]), wide(queue_set[i])
         i += 1
+        count[_WORK] += 8 + n + live + set_start[frames + 1] - set_start[frames]
         for op in range(op_start[state], op_start[state + 1]):
             for second in range(ZERO, ONE + ONE):
                 target = wide(op_second[op]) if second else wide(op_first[op])
@@ -249,7 +256,7 @@ def _finish(header, live, accepts):  # type: ignore[no-untyped-def]
     live_state, live_set = i32(header, _LIVE_STATE), i32(header, _LIVE_SET)
     done = i32(header, _LIVE_DONE)
     call_start, call_entry = i32(header, _CALL_START), i32(header, _CALL_ENTRY)
-    rank = i32(header, _RANK)
+    rank, count = i32(header, _RANK), i32(header, _COUNT)
     for i in range(live):
         done[i] = 0
     while True:
@@ -260,6 +267,7 @@ def _finish(header, live, accepts):  # type: ignore[no-untyped-def]
         if chosen < 0:
             break
         done[chosen] = 1
+        count[_WORK] += 2 * live
         state, frames = wide(live_state[chosen]), wide(live_set[chosen])
         for c in range(call_start[state], call_start[state + 1]):
             pushed = _pushed(header, wide(c), frames)
@@ -338,6 +346,8 @@ def _add_live(header, live_state, live_set, live, state, frames):  # type: ignor
             merged = union_sets(header, wide(live_set[i]), frames)
             if merged < 0:
                 return merged
+            set_start = i32(header, _SET_START)
+            i32(header, _COUNT)[_WORK] += set_start[merged + 1] - set_start[merged]
             live_set[i] = merged
             return live
     if live == len(live_state):

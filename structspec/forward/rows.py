@@ -34,6 +34,7 @@ Example::
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,8 @@ from structspec.models import Model
 from structspec.prefix_cache import FEWEST, Prefix, common
 
 __all__ = ["Call", "TargetRows"]
+
+log = logging.getLogger("structspec")
 
 # Longer additions than this run alone instead of padding all other rows to their length.
 _TOGETHER = 64
@@ -117,16 +120,23 @@ class TargetRows:
 
     def close(self, row: int) -> None:
         """Give a row back. What the model read of it stays in its `prefix_cache`."""
-        prefixes, count = self.model.prefix_cache, self._whole[row]
-        if prefixes.max_bytes and self._cache is not None and count >= FEWEST:
-            features = self._features[row][:count].clone() if self.taps else None
-            stores = self._cache.copy_out(row, count)
-            prefixes.keep(Prefix(self._ids[row][:count], stores, self.taps, features))
+        try:
+            self._remember(row)
+        except RuntimeError as error:  # no memory left for copies: an answer must not fail for them
+            self.model.prefix_cache.clear()
+            log.info("what was read is not kept: %s", error)
         del self._ids[row], self._whole[row]
         self._dropped.pop(row, None)
         self._targets.pop(row, None)
         self._features.pop(row, None)
         self._reused.pop(row, None)
+
+    def _remember(self, row: int) -> None:
+        prefixes, ids = self.model.prefix_cache, self._ids[row][: self._whole[row]]
+        if self._cache is None or not prefixes.wants(ids, self.taps):
+            return
+        features = self._features[row][: len(ids)].clone() if self.taps else None
+        prefixes.keep(Prefix(ids, self._cache.copy_out(row, len(ids)), self.taps, features))
 
     def length(self, row: int) -> int:
         """Cached positions of a row."""

@@ -23,10 +23,10 @@ from structspec.automata.automaton import Automaton
 from structspec.automata.costs import Costs
 from structspec.automata.distinct import Distinct, History
 from structspec.automata.interning import intern_config, intern_frame, intern_set
-from structspec.automata.memory import Count, Slot
+from structspec.automata.memory import PAUSE, Count, Slot
 from structspec.automata.tables import Network
 from structspec.errors import BudgetExceeded, StaleState
-from structspec.limits import Limits
+from structspec.limits import Countdown, Limits
 from structspec.machine_code.linking import load
 from structspec.masks.tables import FULL, SHORT, STALE, WIDE, Knowledge, Known, VocabularyTables
 
@@ -179,11 +179,21 @@ class Cache:
         """Call a kernel, make room and repeat as often as needed; hold `lock`.
 
         Returns what the kernel does; negative only if the state is stale or a token is rejected.
+        Raises `BudgetExceeded` if it takes longer than `Limits.time`.
         """
+        countdown: Countdown | None = None
+        pauses = 0
         while True:
             result = int(kernel(*arguments))
             if result >= 0 or result <= STALE:
                 return result
+            if result == PAUSE:
+                countdown = countdown or Countdown(self._limits.time)
+                if countdown.over():
+                    raise BudgetExceeded("time", self._limits.time, adjustable=True)
+                pauses += 1
+                self.automaton.pause_later(pauses)
+                continue
             self._recover(result)
 
     def _recover(self, code: int) -> None:

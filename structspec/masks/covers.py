@@ -6,14 +6,7 @@ of them needs (`classify`). Sibling: `walk`, which asks.
 
 from __future__ import annotations
 
-from structspec.automata.memory import (
-    at_i32,
-    at_i64,
-    base,
-    i32,
-    slot,
-    wide,
-)
+from structspec.automata.memory import Slot, at_i32, at_i64, base, i32, slot, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN
 from structspec.machine_code.kernel import kernel
 from structspec.masks.classify import chain, classify
@@ -23,7 +16,8 @@ from structspec.vocab.blocks import CONTENT, HEIGHT, RECORD
 from structspec.vocab.characters import MID
 
 _CONTENT, _TARGET, _ENDLESS = slot(Known.CONTENT), slot(Known.TARGET), slot(Known.ENDLESS)
-_DEAREST = slot(Known.DEAREST)
+_DEAREST, _DEPENDS = slot(Known.DEAREST), slot(Known.DEPENDS)
+_CONFIG_COST = slot(Slot.CONFIG_COST)
 
 #: The subtree must be walked.
 NOT_COVERED = -1000
@@ -63,6 +57,10 @@ def covers(header, known, words, trie, config, frames, floor, node, limit):  # t
     if not maybe(nodes, allowed, base(known, _TARGET), config, node, wide(1)):
         return wide(NOT_COVERED)
     need = at_i32(nodes, RECORD * node + HEIGHT)
+    # The first step alone may cost too much: then the others need not be found out.
+    known_cost = need > 0 and not i32(known, _DEPENDS)[target]
+    if known_cost and i32(header, _CONFIG_COST)[target] + floor > limit:
+        return wide(NOT_COVERED)
     length = chain(header, known, config, need)
     if length < 0:
         return length

@@ -8,7 +8,16 @@ Sibling: `automata.pushdown.step`, which answers for a single class.
 
 from __future__ import annotations
 
-from structspec.automata.memory import OVERFLOW, ZERO, Count, Slot, i32, inner, slot, wide
+from structspec.automata.memory import (
+    OVERFLOW,
+    ZERO,
+    Count,
+    Slot,
+    i32,
+    inner,
+    slot,
+    wide,
+)
 from structspec.automata.pushdown import DEAD, UNKNOWN, close
 from structspec.machine_code.kernel import kernel
 from structspec.machine_code.linking import address, header_at, linked
@@ -16,7 +25,7 @@ from structspec.masks.places import edge_target_of, leave_at, near
 from structspec.masks.tables import WIDE, Known
 
 _NEXT, _COUNT = slot(Slot.NEXT), slot(Slot.COUNT)
-_CLASSES, _STEPS = int(Count.CLASSES), int(Count.STEPS)
+_CLASSES, _STEPS, _WORK = int(Count.CLASSES), int(Count.STEPS), int(Count.WORK)
 _CONFIG_START, _CONFIG_ITEMS = slot(Slot.CONFIG_START), slot(Slot.CONFIG_ITEMS)
 _EDGE_START, _EDGE_CLASS = slot(Slot.EDGE_START), slot(Slot.EDGE_CLASS)
 _EDGE_TARGET = slot(Slot.EDGE_TARGET)
@@ -47,6 +56,7 @@ def expand_at(header_address, known_address, config):  # type: ignore[no-untyped
     for i in range(pairs):
         cursors[i] = edge_start[items[lo + 2 * i]]
         cursors[pairs + i] = edge_start[items[lo + 2 * i] + 1]
+    count[_WORK] += 8 * classes
     n_seen = 0  # classes whose edges were closed, as pairs of class and a hash of the edges
     while True:  # a merge of the pairs' edges, which are sorted by class
         c = classes

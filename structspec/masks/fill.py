@@ -77,7 +77,9 @@ def compute_row_at(header_address, known_address, words_address, config, limit, 
         return SHORT
     for w in range(len(row)):
         row[w] = 0
-    worst = _text_row(header, known, words, config, limit, row)
+    worst = wide(0)
+    if limit >= 0:
+        worst = _text_row(header, known, words, config, limit, row)
     if worst < 0:
         return worst
     specials, cost = i32(known, _SPECIALS), i32(header, _CONFIG_COST)

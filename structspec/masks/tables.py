@@ -128,7 +128,7 @@ _POOL_HASH = wide(Known.POOL_HASH)
 WIDE = -3
 #: Results: the pool is full; arrays by configuration are too short; the state is from before
 #: `compact`; the token leads nowhere.
-FULL, SHORT, STALE, REJECTED = -4, -5, -6, -7
+FULL, SHORT, STALE, REJECTED = -4, -5, -7, -8
 #: Entries of ALIVE, minus one, and the numbers of each.
 ALIVE_MASK, ALIVE_WIDTH = 255, 9
 #: Entries of SEEN_PLACES, minus one: 64 KiB, since looking must not cost what it saves.

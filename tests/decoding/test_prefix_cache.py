@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 import structspec  # noqa: E402
 import structspec.prefix_cache  # noqa: E402
 from structspec.forward.rows import Call, TargetRows  # noqa: E402
+from structspec.forward.slots import SlotCache  # noqa: E402
 from structspec.models import Model  # noqa: E402
 from structspec.prefix_cache import FEWEST, Prefix, PrefixCache  # noqa: E402
 
@@ -159,6 +160,35 @@ def test_clear_and_a_smaller_budget(caching: Model) -> None:
     caching.prefix_cache.clear()
     read(caching, LONG)
     assert len(caching.prefix_cache) == 0
+
+
+def test_no_memory_for_copies_is_no_error(caching: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    read(caching, LONG)
+
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(SlotCache, "copy_out", full)
+    logits, known, _ = read(caching, [*LONG, 1])
+    assert known == 24
+    torch.testing.assert_close(logits, reference(caching, [*LONG, 1]))
+    assert len(caching.prefix_cache) == 0, "what is kept makes room"
+    logits, known, _ = read(caching, LONG)
+    assert known == 0
+
+
+def test_what_is_known_is_not_copied_again(caching: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[int] = []
+    plain = SlotCache.copy_out
+
+    def spy(self: SlotCache, row: int, count: int) -> Any:
+        copies.append(count)
+        return plain(self, row, count)
+
+    monkeypatch.setattr(SlotCache, "copy_out", spy)
+    for ids in (LONG, LONG, LONG[:20], LONG[:4], [*LONG, 1]):
+        read(caching, ids)
+    assert copies == [24, 25]
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, True, "256 MiB", None])
