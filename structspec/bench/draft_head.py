@@ -176,7 +176,8 @@ def main(arguments: list[str] | None = None) -> int:
     from rich.table import Table
 
     from structspec.drafting.acceptance import measure
-    from structspec.drafting.heads import SHIPPED, EagleHead
+    from structspec.drafting.eagle_head import EagleHead
+    from structspec.drafting.head_files import SHIPPED
     from structspec.models import load
 
     torch.set_num_threads(options.threads)

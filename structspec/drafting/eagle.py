@@ -13,7 +13,8 @@ Invariants
 Cost: one layer per free token, one more per forced token inside the draft; the target's states are
 kept for the whole text, taps × hidden size per token.
 
-Sibling: `model.ModelDraft` drafts with a whole model. `heads` holds the modules and their files.
+Sibling: `model.ModelDraft` drafts with a whole model. `eagle_head` and `medusa_heads` hold the
+modules.
 
 Example::
 
@@ -34,8 +35,10 @@ from torch import Tensor
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.copying import Copy, CopyIndex
 from structspec.drafting.draft import Draft, Mask, Request
+from structspec.drafting.eagle_head import EagleHead
+from structspec.drafting.head_layer import HeadCache
 from structspec.drafting.head_steps import HeadSteps, MedusaSteps, Step
-from structspec.drafting.heads import EagleHead, HeadCache, MedusaHeads
+from structspec.drafting.medusa_heads import MedusaHeads
 from structspec.drafting.model import DraftSettings, Found, ModelDraft, ModelDrafter, _Path
 from structspec.drafting.together import Ask, Plan
 from structspec.errors import DraftError

@@ -14,7 +14,7 @@ Invariants
 Cost: `depths` passes of one layer over the answers' places, forward and back: about 0.2 GFLOP per
 place and 4 depths on SmolLM2-135M.
 
-Siblings: `sampler` and `states` make the data; `unrolled` is the pass; `heads` the module.
+Siblings: `sampler` and `states` make the data; `unrolled` is the pass; `eagle_head` the module.
 
 Example::
 
@@ -39,7 +39,7 @@ from torch import Tensor
 
 from structspec.drafting.acceptance import Laws, inputs, measure
 from structspec.drafting.answers import choose_vocabulary
-from structspec.drafting.heads import EagleHead
+from structspec.drafting.eagle_head import EagleHead
 from structspec.drafting.states import Group
 from structspec.drafting.unrolled import unroll
 from structspec.errors import ModelError, PromptError

@@ -20,7 +20,8 @@ from structspec.drafting import draft_source
 from structspec.drafting.answers import Functions
 from structspec.drafting.draft import Request, is_set
 from structspec.drafting.eagle import HeadFiles
-from structspec.drafting.heads import SHIPPED, EagleHead
+from structspec.drafting.eagle_head import EagleHead
+from structspec.drafting.head_files import SHIPPED
 from structspec.errors import DraftError
 from structspec.models import Model
 

@@ -22,7 +22,7 @@ from structspec.drafting.answers import (
     read_answers,
     split,
 )
-from structspec.drafting.heads import HeadCache
+from structspec.drafting.head_layer import HeadCache
 from structspec.drafting.states import Group, observe
 from structspec.drafting.training import Point, Recipe, Trainer, draw_curves
 from structspec.drafting.unrolled import Places, unroll
