@@ -18,7 +18,7 @@ from structspec.drafting.forced import ForcedDraft
 from structspec.drafting.forks import ForkDraft
 from structspec.drafting.lookup import LookupDraft
 from structspec.errors import DraftError
-from structspec.extras import import_room
+from structspec.extras import names_at
 
 if TYPE_CHECKING:
     from structspec.drafting.eagle import EagleDraft, MedusaDraft
@@ -62,12 +62,7 @@ _HOMES = {
     "ModelDraft": "model",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_room(f"{__name__}.{home}"), name)
+__getattr__ = names_at(__name__, _HOMES)
 
 
 def draft_source(draft: Any) -> DraftSource | None:

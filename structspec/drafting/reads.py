@@ -30,10 +30,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structspec.drafting.draft import Mask, Request
+from structspec.drafting.draft import Request
 from structspec.drafting.head import Head
-from structspec.forward.rows import Call, TargetRows
+from structspec.forward.rows import Call, TargetRows, common_prefix
 from structspec.models import Model
+from structspec.packed import Mask, unpack
 
 __all__ = ["Reader", "Wanted", "shared_rows"]
 
@@ -73,7 +74,7 @@ class Reader:
 
     def _call(self, wanted: Wanted) -> Call:
         known = self.rows.ids(wanted.row)
-        same = min(_common(known, wanted.ids), len(wanted.ids) - 1)
+        same = min(common_prefix(known, wanted.ids), len(wanted.ids) - 1)
         self.rows.crop(wanted.row, len(known) - same)
         return Call(wanted.row, wanted.ids[same:])
 
@@ -89,7 +90,7 @@ class Reader:
             if each.mask is None:
                 found.append((rows[i], None))
                 continue
-            bits = np.unpackbits(each.mask.view(np.uint8), bitorder="little")
+            bits = unpack(each.mask)
             ids = torch.from_numpy(np.flatnonzero(bits)).to(state.device)
             found.append((head.logits(state, ids, each.mask), ids))
         return found
@@ -102,10 +103,3 @@ def shared_rows(request: Request, model: Model) -> TargetRows:
         request.shared[key] = TargetRows(model)
     rows: TargetRows = request.shared[key]
     return rows
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    limit = min(len(left), len(right))
-    if list(left[:limit]) == list(right[:limit]):
-        return limit
-    return next(i for i in range(limit) if left[i] != right[i])

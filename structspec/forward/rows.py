@@ -48,7 +48,7 @@ from structspec.forward.target import Target
 from structspec.linear import product
 from structspec.models import Model
 
-__all__ = ["Call", "TargetRows"]
+__all__ = ["Call", "TargetRows", "common_prefix"]
 
 # Copying fewer slots than this from another row is not worth the look.
 _SHARED_PREFIX = 16
@@ -141,7 +141,7 @@ class TargetRows:
         if self._cache is None:
             return  # the row reads the ids itself when it is asked to go on
         have, want = self._ids[target], self._ids[source]
-        same = _common(have, want)
+        same = common_prefix(have, want)
         self._cache.copy_slots(source, target, same, len(want))
         self._ids[target] = list(want)
         if self._whole[target] >= same:
@@ -252,7 +252,7 @@ class TargetRows:
         assert self._cache is not None
         most, source = 0, -1
         for row, ids in self._ids.items():
-            same = _common(ids[: self._whole[row]], call.ids[: len(call.ids) - call.keep])
+            same = common_prefix(ids[: self._whole[row]], call.ids[: len(call.ids) - call.keep])
             if same > most:
                 most, source = same, row
         if most < _SHARED_PREFIX:
@@ -417,8 +417,8 @@ class TargetRows:
         return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
 
 
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    """The length of the common beginning."""
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many items both begin with."""
     limit = min(len(left), len(right))
     if list(left[:limit]) == list(right[:limit]):
         return limit
