@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from structspec.bench.machine import describe_machine
+from structspec.bench.pages import write_report
 from structspec.bench.tasks import read_tasks
 
 
@@ -238,8 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
         table.add_row(f"kept, {kind}", *shown)
     Console(width=120).print(table)
     if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_report(options.json, report)
     if options.svg is not None:
         draw(report, curve, options.svg)
     return 0

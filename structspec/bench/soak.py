@@ -32,9 +32,9 @@ from typing import Any
 
 import numpy as np
 
-from structspec.bench.machine import describe_machine
+from structspec.bench.machine import describe_machine, on_machine
 from structspec.bench.masks_jobs import VOCABULARIES, load_vocabulary, maskbench_jobs
-from structspec.bench.pages import markdown_table, write_between_markers
+from structspec.bench.pages import markdown_table, write_between_markers, write_report
 from structspec.constraint_cache import ConstraintCache
 from structspec.errors import BudgetExceeded, StructspecError
 from structspec.limits import Limits
@@ -201,10 +201,7 @@ def table(report: Mapping[str, Any]) -> str:
         "tokens", "schemas", "threads", "texts", "compiles", "MiB after a fifth", "MiB at most",
         "MiB at the end", "equal in a fresh process", "minutes",
     ]  # fmt: skip
-    return (
-        f"{machine['cores']}-core {machine['processor']}, Python {machine['python']}; "
-        f"`{report['command']}`.\n\n" + markdown_table(head, [cells])
-    )
+    return f"{on_machine(machine)}; `{report['command']}`.\n\n" + markdown_table(head, [cells])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -262,10 +259,7 @@ def main(arguments: list[str] | None = None) -> int:
     text = table(report)
     print(text)
     if not options.no_docs:
-        Path("docs/results").mkdir(parents=True, exist_ok=True)
-        Path("docs/results/soak.json").write_text(
-            json.dumps(report, indent=1) + "\n", encoding="utf-8"
-        )
+        write_report(Path("docs/results/soak.json"), report)
         write_between_markers(Path("docs/masks.md"), COMMAND, text)
     memory = [mib for _, mib in soak.memory]
     flat = max(memory) - memory[len(memory) // 5] <= options.most_grown_mib
