@@ -39,8 +39,8 @@ from torch import Tensor
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Draft, DraftBuilder, Request
 from structspec.drafting.forced import ForcedSpans
-from structspec.drafting.head import Head
 from structspec.drafting.lengths import DraftCosts, DraftLength
+from structspec.drafting.output_head import Head
 from structspec.drafting.reads import Reader, Wanted, shared_rows
 from structspec.drafting.together import Ask, Plan, draft_alone
 from structspec.errors import DraftError, ModelError

@@ -11,8 +11,8 @@ Invariants
 
 Cost: one forward per call, one product over the whole output matrix if anything asks for it.
 
-Siblings: `together` gathers the asks; `head.Head` computes few logits; `head_steps` is the same for
-draft heads.
+Siblings: `together` gathers the asks; `output_head.Head` computes few logits; `head_steps` is the
+same for draft heads.
 
 Example::
 
@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from structspec.drafting.draft import Request
-from structspec.drafting.head import Head
+from structspec.drafting.output_head import Head
 from structspec.forward.rows import Call, TargetRows, common_prefix
 from structspec.models import Model
 from structspec.packed import Mask, unpack

@@ -17,7 +17,7 @@ from structspec.decoding.progress import Job
 from structspec.drafting import EarlyExit, FirstOf, LookupDraft, ModelDraft, Request, draft_source
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.early_exit import shortened
-from structspec.drafting.head import Head
+from structspec.drafting.output_head import Head
 from structspec.errors import DraftError
 from structspec.forward.rows import TargetRows
 from structspec.forward.warp import Sampling
