@@ -18,19 +18,19 @@ from __future__ import annotations
 
 import functools
 import json
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from structspec.arguments import conversation, model_of, one_each, sampling_of, seeds_of
 from structspec.errors import (
     BatchError,
-    MissingExtra,
-    PromptError,
     StructspecError,
     ValueRejected,
 )
+from structspec.extras import require
 from structspec.grammar import Grammar
+from structspec.integers import is_int
 from structspec.kept_grammars import compiled
 
 if TYPE_CHECKING:
@@ -141,14 +141,14 @@ def generate(
     Raises the errors of `compile` and of `decoding.loop.decode`, and `ValueRejected` if a
     validator of the type refuses the finished value.
     """
-    _require_torch()
+    require("torch", "transformers")
     from structspec.decoding.loop import Loop
 
     if errors not in ("raise", "return"):
         raise ValueError(f"errors={errors!r} is neither 'raise' nor 'return'")
-    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+    if n is not None and not is_int(n, 1):
         raise ValueError(f"n must be an int from 1 on, or None for a single value, not {n!r}")
-    target = _model(model)
+    target = model_of(model)
     many = _is_batch(prompt)
     several = many or n is not None
     if on_token is not None and not callable(on_token):
@@ -159,10 +159,11 @@ def generate(
     if several and on_token is not None:
         raise TypeError("on_token follows a single request; several have no common order")
     prompts: Sequence[Any] = prompt if many else [prompt]
+    count = len(prompts)
     listed = many and isinstance(output_type, list)
-    types = _one_each("output_type", output_type, len(prompts), listed)
-    settings = _settings(sampling, temperature, top_k, top_p, min_p)
-    seeds = _seeds(seed, sampling, len(prompts), n or 1)
+    types = one_each("output_type", output_type, count) if listed else [output_type] * count
+    settings = sampling_of(sampling, temperature, top_k, top_p, min_p)
+    seeds = seeds_of(seed, sampling, count, n or 1)
     results: list[Any] = [None] * len(seeds)
     jobs: list[Job] = []
     places: list[tuple[int, Grammar]] = []
@@ -256,11 +257,11 @@ def stream(
 
     Raises what `generate` raises: before the first token from this call, later from the iterator.
     """
-    _require_torch()
+    require("torch", "transformers")
     from structspec.decoding.streaming import Stream
 
-    settings = _settings(sampling, temperature, top_k, top_p, min_p)
-    target = _model(model)
+    settings = sampling_of(sampling, temperature, top_k, top_p, min_p)
+    target = model_of(model)
     job, grammar = _job(
         target,
         prompt,
@@ -273,7 +274,7 @@ def stream(
         sampling=settings,
         max_tokens=max_tokens,
         stop=stop,
-        seed=_seeds(seed, sampling, 1, 1)[0],
+        seed=seeds_of(seed, sampling, 1, 1)[0],
         on_token=None,
         logprobs=logprobs,
     )
@@ -286,51 +287,6 @@ def stream(
         draft_count=draft_count,
         verifier=verifier,
     )
-
-
-def _settings(
-    sampling: Sampling | None,
-    temperature: float | None,
-    top_k: int | None,
-    top_p: float | None,
-    min_p: float | None,
-) -> Sampling:
-    from structspec.forward.sampling import Sampling
-
-    if sampling is not None and not isinstance(sampling, Sampling):
-        raise TypeError(
-            f"sampling is a {type(sampling).__name__}; pass structspec.Sampling(...), or single "
-            "settings such as temperature="
-        )
-    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    changes: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-    return replace(sampling or Sampling(), **changes)
-
-
-def _seeds(
-    seed: int | Sequence[int] | None, sampling: Sampling | None, prompts: int, n: int
-) -> list[int]:
-    """A seed for each of n values of each prompt: a function of the given one and the place."""
-    from structspec.decoding.progress import row_seed
-
-    given = list(seed) if isinstance(seed, Sequence) else [seed]
-    for one in given:
-        if one is not None and (isinstance(one, bool) or not isinstance(one, int) or one < 0):
-            raise ValueError(f"seed must be an int from 0 on, or None for a fresh one, not {one!r}")
-    if isinstance(seed, Sequence):
-        firsts = _one_each("seed", given, prompts, True)
-        return [row_seed(first, 0, j) for first in firsts for j in range(n)]
-    if seed is None:
-        seed = secrets.randbits(63) if sampling is None else sampling.seed
-    return [row_seed(seed, i, j) for i in range(prompts) for j in range(n)]
-
-
-def _one_each(name: str, value: Any, count: int, given: bool) -> Sequence[Any]:
-    if not given:
-        return [value] * count
-    if len(value) != count:
-        raise ValueError(f"{name} holds {len(value)} for {count} prompts; give one for each")
-    return list(value)
 
 
 def _is_batch(prompt: Any) -> bool:
@@ -362,7 +318,7 @@ def _job(
     grammar = compiled(output_type, options)
     encoded = encode_prompt(
         target,
-        _as_messages(target, prompt, chat, continue_final_message),
+        conversation(target, prompt, chat, continue_final_message),
         tools=tools,
         continue_final_message=continue_final_message,
         **(template_arguments or {}),
@@ -431,53 +387,3 @@ def _distinct(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, An
             repeated.append(key)
         value[key] = item
     return value
-
-
-def _as_messages(model: Model, prompt: Any, chat: bool | None, continuing: bool = False) -> Any:
-    if isinstance(prompt, str) and not prompt.strip():
-        raise PromptError("the prompt is empty; say what to write")
-    if isinstance(prompt, str) and continuing:
-        raise PromptError(
-            "continue_final_message needs chat messages; with chat=False a text is always continued"
-        )
-    if isinstance(prompt, str):
-        try:
-            prompt.encode()
-        except UnicodeEncodeError as error:
-            raise PromptError(
-                f"the prompt holds half of a surrogate pair at position {error.start}"
-            ) from error
-    if not isinstance(prompt, str):
-        if chat is not None:
-            raise PromptError("chat= says how to read a text prompt; this prompt is not a text")
-        return prompt
-    if chat is None:
-        chat = bool(getattr(model.tokenizer, "chat_template", None))
-    return [{"role": "user", "content": prompt}] if chat else prompt
-
-
-def _require_torch() -> None:
-    for package in ("torch", "transformers"):
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise MissingExtra(package, "models") from error
-
-
-@functools.lru_cache(maxsize=4)
-def _loaded(name: str) -> Model:
-    from structspec.models import load
-
-    return load(name)
-
-
-def _model(model: Any) -> Model:
-    from structspec.models import Model
-
-    if isinstance(model, str):
-        return _loaded(model)
-    if isinstance(model, tuple) and len(model) == 2:
-        return Model.wrap(*model)
-    if isinstance(model, Model):
-        return model
-    return Model.wrap(model, getattr(model, "tokenizer", None))

@@ -28,6 +28,7 @@ from typing import Any
 
 from structspec.automata.arena import give_back
 from structspec.grammar import compile as compile_grammar
+from structspec.integers import is_int
 from structspec.locks import in_child, lock
 from structspec.masks.constraint import Constraint
 from structspec.vocab import Vocabulary
@@ -57,7 +58,7 @@ class ConstraintCache:
     """
 
     def __init__(self, max_bytes: int = 1 << 29) -> None:
-        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int):
+        if not is_int(max_bytes):
             raise TypeError(f"max_bytes is {max_bytes!r}; give a number of bytes")
         if max_bytes < 0:
             raise ValueError(f"max_bytes is {max_bytes}; give a number of bytes, 0 or more")

@@ -1,4 +1,4 @@
-"""Which extra brings a package that is not installed.
+"""Which extra brings a package that is not installed, and names that wait until they are touched.
 
 >>> EXTRAS["torch"]
 'models'
@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from structspec.errors import MissingExtra
 
-__all__ = ["EXTRAS", "import_room"]
+__all__ = ["EXTRAS", "import_room", "names_at", "require"]
 
 #: The extra of each optional package, by the name that is imported.
 EXTRAS = {
@@ -34,3 +36,29 @@ def import_room(module: str) -> ModuleType:
         if package not in EXTRAS:
             raise
         raise MissingExtra(package, EXTRAS[package]) from error
+
+
+def names_at(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package whose names are imported when touched, as torch is wanted.
+
+    homes: name -> its module, inside the package, or with its full name if that has a dot.
+    `MissingExtra` says which extra a name lacks.
+    """
+
+    def find(name: str) -> Any:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        module = home if "." in home else f"{package}.{home}"
+        return getattr(import_room(module), name)
+
+    return find
+
+
+def require(*packages: str) -> None:
+    """Raise `MissingExtra` for the first of these packages that is not there."""
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise MissingExtra(package, EXTRAS[package]) from error

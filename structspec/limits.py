@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from structspec.errors import BudgetExceeded
+from structspec.integers import is_int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("time", "states", "memory"):
             value = getattr(self, name)
-            kinds = int | float if name == "time" else int
-            if isinstance(value, bool) or not isinstance(value, kinds):
+            if not is_int(value) and not (name == "time" and isinstance(value, float)):
                 raise TypeError(f"Limits({name}=...) takes a number, not {value!r}")
             if not value > 0:
                 raise ValueError(f"Limits({name}={value!r}) is out of range; it must be above 0")

@@ -11,7 +11,7 @@ Invariants
 
 Cost: none in memory. `python -m structspec.bench.forwards` measures what it saves.
 
-Sibling: `drafting.head` computes only the rows of legal tokens.
+Sibling: `drafting.output_head` computes only the rows of legal tokens.
 
 Example::
 

@@ -31,9 +31,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from structspec.integers import is_int
 from structspec.locks import lock
 
-__all__ = ["Prefix", "PrefixCache", "common"]
+__all__ = ["Prefix", "PrefixCache", "common_prefix"]
 
 #: Copying fewer tokens than this is not worth the look.
 FEWEST = 16
@@ -73,7 +74,7 @@ class PrefixCache:
     """See the module. `max_bytes`: 0 keeps nothing; may be changed at any time."""
 
     def __init__(self, network: Any, max_bytes: int = 0) -> None:
-        if isinstance(max_bytes, bool) or not isinstance(max_bytes, int):
+        if not is_int(max_bytes):
             raise TypeError(
                 f"prefix_cache is {max_bytes!r:.40}; pass a number of bytes, 0 for none"
             )
@@ -110,7 +111,7 @@ class PrefixCache:
                 self._kept.clear()
             best, most = None, 0
             for prefix in self._kept:
-                same = common(prefix.ids, ids) if prefix.taps == taps else 0
+                same = common_prefix(prefix.ids, ids) if prefix.taps == taps else 0
                 if same > most:
                     best, most = prefix, same
             if best is None or most < FEWEST:
@@ -129,7 +130,7 @@ class PrefixCache:
             return not self._holds(ids, taps)
 
     def _holds(self, ids: Sequence[int], taps: tuple[int, ...]) -> bool:
-        return any(k.taps == taps and common(k.ids, ids) == len(ids) for k in self._kept)
+        return any(k.taps == taps and common_prefix(k.ids, ids) == len(ids) for k in self._kept)
 
     def keep(self, prefix: Prefix) -> None:
         """Keep a text; its tensors must not be written to afterwards."""
@@ -155,7 +156,7 @@ class PrefixCache:
                 total -= self._kept.pop(0).n_bytes
 
 
-def common(left: Sequence[int], right: Sequence[int]) -> int:
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
     """The length of the common beginning."""
     limit = min(len(left), len(right))
     if list(left[:limit]) == list(right[:limit]):
@@ -164,7 +165,7 @@ def common(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 def _continues(long: Prefix, short: Prefix) -> bool:
-    return long.taps == short.taps and common(long.ids, short.ids) == len(short.ids)
+    return long.taps == short.taps and common_prefix(long.ids, short.ids) == len(short.ids)
 
 
 def _stamp(network: Any) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from structspec.errors import PromptError
+from structspec.integers import is_int
 from structspec.models import Model
 
 __all__ = ["Messages", "Prompt", "encode_prompt"]
@@ -145,7 +146,7 @@ def _is_ids(prompt: Any) -> bool:
         isinstance(prompt, Sequence)
         and not isinstance(prompt, bytes | bytearray)
         and bool(prompt)
-        and all(isinstance(i, int) and not isinstance(i, bool) for i in prompt)
+        and all(is_int(i) for i in prompt)
     )
 
 

@@ -36,6 +36,7 @@ from structspec.automata.costs import solve_costs
 from structspec.automata.distinct import tells_apart
 from structspec.errors import Unsatisfiable
 from structspec.grammar import Grammar
+from structspec.integers import is_int
 
 __all__ = ["sample", "samples"]
 
@@ -50,7 +51,7 @@ def sample(
     Raises `Unsatisfiable` if the language has no text without special tokens, or none of at most
     `max_bytes`.
     """
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+    if not is_int(count, 0):
         raise ValueError(f"count={count!r} is not a number of texts (an int, 0 or more)")
     walks = samples(grammar, seed=seed, max_bytes=max_bytes)
     return [next(walks) for _ in range(count)]

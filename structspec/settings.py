@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from structspec.integers import is_int
+
 __all__ = [
     "PROCESSES_VARIABLE",
     "THREADS_VARIABLE",
@@ -63,7 +65,7 @@ def compile_processes() -> int:
 
 
 def _at_least_one(what: str, count: int) -> int:
-    if isinstance(count, bool) or not isinstance(count, int):
+    if not is_int(count):
         raise TypeError(f"{what} is {count!r}; give a number of 1 or more")
     if count < 1:
         raise ValueError(f"{what} is {count}; give a number of 1 or more")

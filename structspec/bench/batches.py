@@ -12,7 +12,6 @@ Example: `python -m structspec.bench.batches --sizes 1 4 8 --json docs/results/b
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from structspec.bench.machine import describe_machine
+from structspec.bench.pages import write_report
 from structspec.bench.tasks import ToolTask, read_tasks
 from structspec.decoding import loop as decoding_loop
 from structspec.decoding.calibration import calibrate
@@ -164,8 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "repeats": options.repeats,
             "rows": rows,
         }
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=2) + "\n")
+        write_report(options.json, report)
     return 0
 
 

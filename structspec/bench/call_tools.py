@@ -24,9 +24,8 @@ import argparse
 import itertools
 import json
 import lzma
-import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ import jsonschema
 from structspec.bench.answers import matches
 from structspec.bench.call_tools_report import MARKER, PAIR, Answer, summarise, table
 from structspec.bench.machine import describe_machine
-from structspec.bench.pages import write_between_markers
+from structspec.bench.pages import write_between_markers, write_report
 from structspec.bench.tasks import data_folder
 from structspec.errors import StructspecError, UnsupportedFeature
 from structspec.frontends.tags import AnyText
@@ -317,7 +316,7 @@ def main(arguments: list[str] | None = None) -> int:
                 "summary": summarise(found),
                 "answers": [asdict(a) for a in found],
             }
-            _write(options.json, report)
+            write_report(options.json, report)
             if options.page:
                 write_between_markers(options.page, MARKER, table(report))
     summary = summarise(found)
@@ -327,14 +326,6 @@ def main(arguments: list[str] | None = None) -> int:
     for a in broken:
         print(f"{a.id} ({a.way}): {a.error or 'arguments break the schema'}", file=sys.stderr)
     return 1 if broken or summary["greedy_pairs"]["different"] else 0
-
-
-def _write(path: Path, report: Mapping[str, Any]) -> None:
-    """Write whole or not at all: an interrupted run must leave a file that can be gone on with."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(path.name + ".new")
-    made.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(made, path)
 
 
 if __name__ == "__main__":

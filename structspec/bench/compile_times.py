@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from structspec.bench.machine import describe_machine
+from structspec.bench.machine import describe_machine, on_machine
 from structspec.bench.masks import percentiles
 from structspec.bench.masks_jobs import (
     VOCABULARIES,
@@ -31,7 +31,12 @@ from structspec.bench.masks_jobs import (
     write_vocabulary,
 )
 from structspec.bench.masks_run import EngineRun, run_engine
-from structspec.bench.pages import markdown_number, markdown_table, write_between_markers
+from structspec.bench.pages import (
+    markdown_number,
+    markdown_table,
+    write_between_markers,
+    write_report,
+)
 
 __all__ = ["main", "summarise", "table"]
 
@@ -91,7 +96,7 @@ def table(report: Mapping[str, Any]) -> str:
             rows.append([label, *ratios, *[""] * 5])
     head = ["ms", *_PERCENTILES, "over 1 s", *_FAILURES, "not reached"]
     return (
-        f"{machine['cores']}-core {machine['processor']}, Python {machine['python']}; "
+        f"{on_machine(machine)}; "
         f"`{report['command']}`; {report['schemas']:,} schemas, {report['tokens']:,} tokens.\n\n"
         + markdown_table(head, rows)
     )
@@ -144,10 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
     text = table(report)
     print(text)
     if not options.no_docs:
-        Path("docs/results").mkdir(parents=True, exist_ok=True)
-        Path("docs/results/compile_times.json").write_text(
-            json.dumps(report, indent=1) + "\n", encoding="utf-8"
-        )
+        write_report(Path("docs/results/compile_times.json"), report)
         write_between_markers(Path("docs/masks.md"), COMMAND, text)
     return 0
 

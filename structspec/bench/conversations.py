@@ -14,7 +14,6 @@ Writes `docs/results/conversations.json` and a table of `docs/decoding.md`.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from structspec.bench.machine import describe_machine
-from structspec.bench.pages import markdown_table, write_between_markers
+from structspec.bench.pages import markdown_table, write_between_markers, write_report
 from structspec.bench.tasks import ToolTask, read_tasks
 from structspec.kept_grammars import compiled
 
@@ -138,9 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         machine = describe_machine()
         report = {"command": command, "machine": machine, "rows": rows}
-        path = Path("docs/results/conversations.json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_report(Path("docs/results/conversations.json"), report)
         packages = machine["packages"]
         about = (
             f"{machine['cores']}-core {machine['processor']}, Python {machine['python']}, torch "

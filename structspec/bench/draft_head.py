@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from structspec.bench.machine import describe_machine
+from structspec.bench.pages import write_report
 from structspec.bench.tasks import read_tasks
 
 
@@ -176,7 +177,8 @@ def main(arguments: list[str] | None = None) -> int:
     from rich.table import Table
 
     from structspec.drafting.acceptance import measure
-    from structspec.drafting.heads import SHIPPED, EagleHead
+    from structspec.drafting.eagle_head import EagleHead
+    from structspec.drafting.head_files import SHIPPED
     from structspec.models import load
 
     torch.set_num_threads(options.threads)
@@ -237,8 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
         table.add_row(f"kept, {kind}", *shown)
     Console(width=120).print(table)
     if options.json is not None:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_report(options.json, report)
     if options.svg is not None:
         draw(report, curve, options.svg)
     return 0

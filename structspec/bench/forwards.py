@@ -12,7 +12,6 @@ wall.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from structspec.bench.machine import describe_machine
+from structspec.bench.pages import write_report
 
 #: Cached tokens in front of the forward: a tool-calling prompt.
 _PROMPT = 400
@@ -129,8 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
                     table.add_row(*("" if c is None else f"{c:.2f}" for c in cells))
                 Console().print(table)
     if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_report(options.json, report)
     return 0
 
 

@@ -9,7 +9,7 @@ Special tokens and `%json` are not written: the grammars of the benchmark have n
 
 Example::
 
-    >>> print(spelled_out('start: pair{"a"}\npair{x}: x "," x\n'))
+    >>> print(spelled_out('start: pair{"a"}\npair{x}: x "," x\n'), end="")
     start: (pair_1)
     pair_1: (("a") "," ("a"))
 """

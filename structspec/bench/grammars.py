@@ -34,11 +34,11 @@ from typing import Any
 
 from structspec import grammars
 from structspec.bench.grammar_forms import spelled_out
-from structspec.bench.machine import describe_machine
+from structspec.bench.machine import describe_machine, on_machine
 from structspec.bench.masks import mask_times, percentiles
 from structspec.bench.masks_jobs import VOCABULARIES, load_vocabulary, write_vocabulary
 from structspec.bench.masks_run import EngineRun, run_engine
-from structspec.bench.pages import write_between_markers
+from structspec.bench.pages import write_between_markers, write_report
 from structspec.vocab import Vocabulary
 
 __all__ = ["ENGINES", "QUERIES", "grammar_jobs", "main", "python_texts", "tables"]
@@ -181,10 +181,7 @@ def summarise(runs: Sequence[EngineRun], jobs: Sequence[Mapping[str, Any]]) -> d
 def tables(report: Mapping[str, Any]) -> str:
     """The tables as Markdown."""
     machine = report["machine"]
-    parts = [
-        f"{machine['cores']}-core {machine['processor']}, Python {machine['python']}; "
-        f"`{report['command']}`. Times are CPU time."
-    ]
+    parts = [f"{on_machine(machine)}; `{report['command']}`. Times are CPU time."]
     head = "| | mean | p50 | p90 | p99 | max | first mask, ms | texts walked | memory grown, MiB |"
     for vocabulary, found in report["vocabularies"].items():
         for name, figures in found["grammars"].items():
@@ -260,8 +257,7 @@ def main(arguments: list[str] | None = None) -> int:
             report["vocabularies"][name] = {"tokens": vocab.size, "grammars": summarise(runs, jobs)}
             report["seconds"] = round(time.perf_counter() - began, 1)
             if not options.no_docs:  # what is measured stays if the rest is interrupted
-                options.json.parent.mkdir(parents=True, exist_ok=True)
-                options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+                write_report(options.json, report)
                 write_between_markers(PAGE, MARKER, tables(report))
     print(tables(report))
     return 0

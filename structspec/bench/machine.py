@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+__all__ = ["describe_machine", "on_machine"]
 
 _PACKAGES = ("structspec", "torch", "transformers", "tokenizers", "numba", "numpy")
 
@@ -27,6 +30,11 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": versions,
     }
+
+
+def on_machine(machine: Mapping[str, Any]) -> str:
+    """What stands before a table: cores, processor and Python of a described machine."""
+    return f"{machine['cores']}-core {machine['processor']}, Python {machine['python']}"
 
 
 def _processor() -> str:

@@ -37,7 +37,7 @@ from structspec.bench.masks_jobs import (
 )
 from structspec.bench.masks_report import plot, tables
 from structspec.bench.masks_run import EngineRun, run_engine
-from structspec.bench.pages import write_between_markers
+from structspec.bench.pages import write_between_markers, write_report
 from structspec.errors import MissingExtra
 
 __all__ = ["COMMON", "ENGINES", "main", "summarise"]
@@ -213,8 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(text)
     if not options.no_docs:
         out = options.out or Path("docs/results/masks.json")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_report(out, report)
         plot(times, out.with_suffix(".svg"))
         if options.out is None:
             write_between_markers(Path("docs/masks.md"), COMMAND, text)

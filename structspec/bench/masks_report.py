@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from structspec.bench.machine import on_machine
 from structspec.bench.pages import markdown_number, markdown_table
 from structspec.errors import MissingExtra
 
@@ -31,10 +32,7 @@ def _ratios(mine: Any, theirs: Any) -> list[str]:
 def tables(report: Mapping[str, Any]) -> str:
     """All tables as Markdown."""
     machine = report["machine"]
-    parts = [
-        f"{machine['cores']}-core {machine['processor']}, Python {machine['python']}; "
-        f"`{report['command']}`."
-    ]
+    parts = [f"{on_machine(machine)}; `{report['command']}`."]
     for name, figures in report["vocabularies"].items():
         parts += _vocabulary(name, figures)
     return "\n\n".join(parts)

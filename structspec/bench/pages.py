@@ -1,13 +1,26 @@
-"""Tables inside documentation pages: what a benchmark wrote stands between two markers."""
+"""What benchmarks leave behind: reports as JSON, and tables inside documentation pages.
+
+A table stands between two markers of its page, so that a command can write it again.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from structspec.errors import StructspecError
 
-__all__ = ["END", "begin", "markdown_number", "markdown_table", "write_between_markers"]
+__all__ = [
+    "END",
+    "begin",
+    "markdown_number",
+    "markdown_table",
+    "write_between_markers",
+    "write_report",
+]
 
 END = "<!-- end -->"
 
@@ -15,6 +28,14 @@ END = "<!-- end -->"
 def begin(command: str) -> str:
     """The marker before the tables of a command, such as `python -m structspec.bench.masks`."""
     return f"<!-- begin: {command} -->"
+
+
+def write_report(path: Path, report: Any) -> None:
+    """Write JSON, whole or not at all: what an interrupted run left can be gone on with."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = path.with_name(path.name + ".new")
+    made.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(made, path)
 
 
 def write_between_markers(path: Path, command: str, text: str) -> None:

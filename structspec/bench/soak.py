@@ -34,9 +34,9 @@ from typing import Any
 
 import numpy as np
 
-from structspec.bench.machine import describe_machine
+from structspec.bench.machine import describe_machine, on_machine
 from structspec.bench.masks_jobs import VOCABULARIES, load_vocabulary, maskbench_jobs
-from structspec.bench.pages import markdown_table, write_between_markers
+from structspec.bench.pages import markdown_table, write_between_markers, write_report
 from structspec.constraint_cache import ConstraintCache
 from structspec.errors import BudgetExceeded, StructspecError
 from structspec.limits import Limits
@@ -210,10 +210,7 @@ def table(report: Mapping[str, Any]) -> str:
         "tokens", "schemas", "threads", "texts", "compiles", "MiB in the second fifth",
         "MiB in the last fifth", "MiB at most", "equal in a fresh process", "minutes",
     ]  # fmt: skip
-    return (
-        f"{machine['cores']}-core {machine['processor']}, Python {machine['python']}; "
-        f"`{report['command']}`.\n\n" + markdown_table(head, [cells])
-    )
+    return f"{on_machine(machine)}; `{report['command']}`.\n\n" + markdown_table(head, [cells])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -271,10 +268,7 @@ def main(arguments: list[str] | None = None) -> int:
     text = table(report)
     print(text)
     if not options.no_docs:
-        Path("docs/results").mkdir(parents=True, exist_ok=True)
-        Path("docs/results/soak.json").write_text(
-            json.dumps(report, indent=1) + "\n", encoding="utf-8"
-        )
+        write_report(Path("docs/results/soak.json"), report)
         write_between_markers(Path("docs/masks.md"), COMMAND, text)
     memory = [mib for _, mib in soak.memory]
     early, late = _fifths(memory)

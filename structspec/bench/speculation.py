@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from structspec.bench.machine import describe_machine
+from structspec.bench.pages import write_report
 from structspec.bench.speculation_report import (
     UNTRAINED,
     Answer,
@@ -309,8 +309,7 @@ def main(arguments: list[str] | None = None) -> int:
             "rows": rows,
             "ratios": ratios,
         }
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_report(options.json, report)
         try:
             plot(rows, options.json.with_suffix(".svg"))
         except MissingExtra as error:  # the figures are safe by now

@@ -39,9 +39,9 @@ import numpy as np
 
 import structspec
 from structspec import settings
-from structspec.bench.machine import describe_machine
+from structspec.bench.machine import describe_machine, on_machine
 from structspec.bench.masks_jobs import load_vocabulary, maskbench_jobs, write_vocabulary
-from structspec.bench.pages import markdown_table, write_between_markers
+from structspec.bench.pages import markdown_table, write_between_markers, write_report
 from structspec.masks.constraint import Constraint
 from structspec.vocab import Vocabulary
 
@@ -269,7 +269,7 @@ def table(report: Mapping[str, Any]) -> str:
         if found:
             rows.append([label, "", f"{statistics.median(found):.2f} µs", "≤ 2 µs"])
     return (
-        f"{machine['cores']}-core {machine['processor']}, Python {machine['python']}, numba "
+        f"{on_machine(machine)}, numba "
         f"{machine['packages']['numba']}; `{report['command']}`.\n\n"
         + markdown_table(["", "wall", "processor", "aim"], rows)
     )
@@ -315,10 +315,7 @@ def main(arguments: list[str] | None = None) -> int:
     text = table(report)
     print(text)
     if not options.no_docs:
-        Path("docs/results").mkdir(parents=True, exist_ok=True)
-        Path("docs/results/startup.json").write_text(
-            json.dumps(report, indent=1) + "\n", encoding="utf-8"
-        )
+        write_report(Path("docs/results/startup.json"), report)
         write_between_markers(Path("docs/masks.md"), COMMAND, text)
     return 0
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from structspec.bench.machine import describe_machine
+from structspec.bench.pages import write_report
 from structspec.bench.tasks import ToolTask, read_tasks
 from structspec.errors import TokenBudgetError
 
@@ -177,8 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
             "summary": summary,
             "tasks": [asdict(row) for row in rows],
         }
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_report(options.json, report)
     return 1 if summary["different"] else 0
 
 

@@ -16,7 +16,6 @@ Rows of a model are functions of the prefix, drawn from a generator that is seed
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -28,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from structspec.bench.machine import describe_machine
+from structspec.bench.pages import write_report
 from structspec.errors import MissingExtra
 from structspec.verification import oracle, oracle_baselines, oracle_drafts, oracle_trees
 from structspec.verification.optimum import optimal_accepted_of_drafts
@@ -246,8 +246,7 @@ def main(arguments: list[str] | None = None) -> int:
             "exact": exact,
             "sampled": sampled,
         }
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        write_report(options.json, report)
     return 0
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from structspec.cli.files import read_source, syntax_options
+from structspec.cli.files import SourceFile, read_source
 from structspec.errors import BudgetExceeded, StructspecError, UnsupportedFeature
 
 
@@ -43,23 +44,20 @@ def explain(
     dialect: Annotated[str | None, typer.Option(help="Of a .regex file: ecma or python.")] = None,
 ) -> None:
     """Say for each keyword or rule whether it is exact, and what was built."""
-    from structspec import grammar as grammars
-
-    syntax = syntax_options(schema, start, dialect)
-    source = read_source(schema, syntax["syntax"])
+    source = read_source(schema, start, dialect)
     options: dict[str, Any] = {
-        **syntax,
         "key_order": key_order,
         "whitespace": whitespace,
         "spelling": spelling,
         "assert_formats": assert_formats,
         "default_dialect": default_dialect,
     }
+    import_module("structspec.grammar")  # takes longer than most compiles, and is none of it
     started = time.perf_counter()
     refusal: UnsupportedFeature | BudgetExceeded | None = None
     grammar = None
     try:
-        grammar = grammars.compile(source, **options)
+        grammar = source.compile(**options)
     except (UnsupportedFeature, BudgetExceeded) as error:
         refusal = error
     seconds = time.perf_counter() - started
@@ -73,7 +71,7 @@ def explain(
             "byte_classes": grammar.network.n_classes,
         }
     elif isinstance(refusal, UnsupportedFeature):
-        entries = _without(grammars, source, options, refusal)
+        entries = _without(source, options, refusal)
     refused = _refusal(refusal)
     if as_json:
         typer.echo(
@@ -105,7 +103,7 @@ def _entry(entry: Any, status: str | None = None, note: str | None = None) -> di
 
 
 def _without(
-    grammars: Any, source: str, options: dict[str, Any], refusal: UnsupportedFeature
+    source: SourceFile, options: dict[str, Any], refusal: UnsupportedFeature
 ) -> list[dict[str, str]]:
     """The report of a refused schema: what would have to be dropped counts as refused."""
     first = {
@@ -115,7 +113,7 @@ def _without(
         "note": refusal.reason,
     }
     try:
-        loose = grammars.compile(source, on_unsupported="widen", **options)
+        loose = source.compile(on_unsupported="widen", **options)
     except StructspecError:
         return [first]
     entries = [

@@ -4,20 +4,56 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from structspec.errors import PromptError, SchemaError
+from structspec.errors import PromptError, SchemaError, StructspecError
+
+if TYPE_CHECKING:
+    from structspec.grammar import Grammar
+
+__all__ = ["SourceFile", "read_source", "read_text"]
 
 _SYNTAXES = {".lark": "lark", ".gbnf": "gbnf", ".regex": "regex"}
 
 
-def syntax_options(
-    path: Path, start: str | None = None, dialect: str | None = None
-) -> dict[str, Any]:
-    """What `structspec.compile` has to know of a file by its name: the syntax, and for Lark
-    grammars the files beside it, which it may import from.
+@dataclass(frozen=True)
+class SourceFile:
+    """A file with a schema or a grammar: its text, and what its name says of it.
+
+    options: those of `structspec.compile` that come from the file and from beside it.
     """
+
+    path: Path
+    text: str
+    options: Mapping[str, Any]
+
+    def compile(self, **options: Any) -> Grammar:
+        """Compile it with further options.
+
+        Raises the errors of `structspec.compile`; of what is no JSON, or no schema, a `SchemaError`
+        that names the file, since it may hold a grammar under another name.
+        """
+        from structspec.grammar import compile as compile_grammar
+
+        try:
+            return compile_grammar(self.text, **self.options, **options)
+        except StructspecError:
+            if self.options["syntax"] == "json_schema":
+                _check_json(self.path, self.text)
+            raise
+
+
+def read_source(path: Path, start: str | None = None, dialect: str | None = None) -> SourceFile:
+    """Read a schema or a grammar, known by the ending of its name; '-' is a schema.
+
+    start: of a grammar, dialect: of a regular expression, as `structspec.compile` takes them. The
+    line end behind a lone regular expression is none of it, and Lark grammars may import from the
+    files beside them. Raises `SchemaError` that names the file if it cannot be read.
+    """
+    text = read_text(path, "schema")
     syntax = _SYNTAXES.get(path.suffix, "json_schema")
     options: dict[str, Any] = {"syntax": syntax}
     if start is not None:
@@ -30,22 +66,11 @@ def syntax_options(
             for file in sorted(path.parent.glob("*.lark"))
             if file != path
         }
-    return options
-
-
-def read_source(path: Path, syntax: str) -> str:
-    """The text of a schema or grammar; the line end behind a lone regular expression is none.
-
-    Raises `SchemaError` that names the file if it cannot be read, or is to be JSON and is not.
-    """
-    text = read_text(path, "schema")
-    if syntax == "json_schema":
-        _check_json(path, text)
-    return text.rstrip("\r\n") if syntax == "regex" else text
+    return SourceFile(path, text.rstrip("\r\n") if syntax == "regex" else text, options)
 
 
 def _check_json(path: Path, text: str) -> None:
-    """Whether a schema file holds JSON, since a file by another name may hold a grammar."""
+    """Raise `SchemaError` with the file's name if it holds no JSON, or JSON that is no schema."""
     endings = "a grammar is known by the ending of its file: " + ", ".join(_SYNTAXES)
     if not text.strip():
         raise SchemaError(f"the schema file '{path}' is empty")
@@ -57,7 +82,7 @@ def _check_json(path: Path, text: str) -> None:
             f"{error.msg} ({endings})"
         ) from error
     except (RecursionError, ValueError):  # deep, or a number of thousands of digits
-        return  # the front end reads and judges it
+        return  # the front end has said what is wrong
     if not isinstance(value, dict | bool):
         raise SchemaError(
             f"the schema file '{path}' is JSON, but no schema: that is an object, true or false"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from structspec.cli.files import read_source, read_text, syntax_options
+from structspec.cli.files import read_source, read_text
 from structspec.errors import PromptError
 
 
@@ -86,17 +86,8 @@ def generate(
 ) -> None:
     """Let a model write one JSON value that fits a schema, or one text of a grammar."""
     text = _prompt(prompt, prompt_file)
-    options = syntax_options(schema, start, dialect)
-    source = read_source(schema, options["syntax"])
-    from structspec import grammar as grammars
-
-    compiled = grammars.compile(
-        source,
-        spelling="canonical",
-        whitespace=whitespace,  # type: ignore[arg-type]
-        key_order=key_order,  # type: ignore[arg-type]
-        **options,
-    )
+    source = read_source(schema, start, dialect)
+    compiled = source.compile(spelling="canonical", whitespace=whitespace, key_order=key_order)
     with _Progress(enabled=not quiet and sys.stderr.isatty()) as progress:
         from structspec import api, models
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from structspec.cli.files import read_source, read_text, syntax_options
+from structspec.cli.files import SourceFile, read_source, read_text
 from structspec.errors import SchemaError, TokenRejected
 
 _WARM_CALLS = 20
@@ -38,10 +37,9 @@ def profile(
     ] = None,
 ) -> None:
     """Time every mask along a text: cold, warm, how many tokens, and how it was made."""
-    options = syntax_options(schema)
-    source = read_source(schema, options["syntax"])
+    source = read_source(schema)
     data = read_text(text, "text").rstrip("\n").encode()
-    phases, rows, error = measure(source, data, tokenizer, options)
+    phases, rows, error = measure(source, data, tokenizer)
     if slowest is not None:
         rows = sorted(rows, key=lambda row: -row["cold_us"])[:slowest]
     if as_json:
@@ -54,13 +52,9 @@ def profile(
 
 
 def measure(
-    source: str, data: bytes, tokenizer: str | None, options: Mapping[str, Any]
+    source: SourceFile, data: bytes, tokenizer: str | None
 ) -> tuple[dict[str, float], list[dict[str, Any]], str | None]:
-    """Milliseconds of each phase, a row per state, and why the text does not fit (or None).
-
-    options: those of `structspec.compile`.
-    """
-    from structspec.grammar import compile as compile_grammar
+    """Milliseconds of each phase, a row per state, and why the text does not fit (or None)."""
     from structspec.vocab import Vocabulary
     from structspec.warmup import warm_up
 
@@ -74,7 +68,7 @@ def measure(
     _ = vocab.plain, vocab.fingerprint
     phases: dict[str, float] = {}
     began = time.perf_counter()
-    grammar = compile_grammar(source, **options)
+    grammar = source.compile()
     phases["compile"] = 1000 * (time.perf_counter() - began)
     began = time.perf_counter()
     constraint = grammar.bind(vocab)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from structspec.cli.files import read_source, syntax_options
+from structspec.cli.files import read_source
 
 
 def sample(
@@ -37,14 +37,11 @@ def sample(
     as_json: Annotated[bool, typer.Option("--json", help="Write every text as JSON.")] = False,
 ) -> None:
     """Write random texts of a language, all of them complete."""
-    from structspec import grammar as grammars
     from structspec.sampling import sample as draw
 
-    options: dict[str, Any] = syntax_options(source, start, dialect)
-    text = read_source(source, options["syntax"])
-    options.update(whitespace=whitespace, spelling=spelling)
-    compiled = grammars.compile(text, **options)
-    for found in draw(compiled, count, seed=seed, max_bytes=max_bytes):
+    file = read_source(source, start, dialect)
+    grammar = file.compile(whitespace=whitespace, spelling=spelling)
+    for found in draw(grammar, count, seed=seed, max_bytes=max_bytes):
         # A grammar over bytes may hold texts that are no UTF-8.
         shown = found.decode("utf-8", "backslashreplace")
         plain = shown.isprintable() and shown and not as_json

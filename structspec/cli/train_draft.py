@@ -86,9 +86,10 @@ def train_draft(
     from rich.progress import Progress
 
     from structspec.drafting.answers import split
-    from structspec.drafting.heads import EagleHead
+    from structspec.drafting.curves import Point
+    from structspec.drafting.eagle_head import EagleHead
     from structspec.drafting.states import StateStore
-    from structspec.drafting.training import Point, Recipe, Trainer
+    from structspec.drafting.training import Recipe, Trainer
     from structspec.models import load
 
     if threads is not None:

@@ -8,9 +8,7 @@ touched.
 
 from __future__ import annotations
 
-from typing import Any
-
-from structspec.extras import import_room
+from structspec.extras import names_at
 
 __all__ = [
     "GrammarLogitsProcessor",
@@ -48,10 +46,4 @@ _HOMES = {
     "heal": "healing",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    module = home if "." in home else f"{__name__}.{home}"
-    return getattr(import_room(module), name)
+__getattr__ = names_at(__name__, _HOMES)

@@ -28,10 +28,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from structspec.drafting.draft import Mask
 from structspec.errors import TokenRejected
+from structspec.packed import Mask, pack
 from structspec.vocab import Vocabulary
 
 __all__ = ["PrefixedConstraint", "heal"]
@@ -73,7 +71,7 @@ class PrefixedConstraint:
         phase = self._phase(-1 - state)
         if left is None:
             return phase.mask
-        return _pack((t for t, d in phase.distances.items() if d <= left - 1), self.vocab.size)
+        return pack((t for t, d in phase.distances.items() if d <= left - 1), self.vocab.size)
 
     def fill(
         self, states: Sequence[int], out: Mask, left: int | Sequence[int | None] | None = None
@@ -150,7 +148,7 @@ class PrefixedConstraint:
             distances = {t: self.distance(s) for t, s in all_.items()}
             # tokens that lead where the rest of the prefix cannot be written are no choice
             kept = {t: s for t, s in all_.items() if distances[t] < _FAR}
-            found = _Phase(kept, {t: distances[t] for t in kept}, _pack(kept, self.vocab.size))
+            found = _Phase(kept, {t: distances[t] for t in kept}, pack(kept, self.vocab.size))
             self._phases[done] = found
         return found
 
@@ -232,11 +230,3 @@ def _behind(constraint: Any, data: bytes) -> int | None:
     """The state behind `data` from the start; None if it is illegal."""
     state = constraint.advance_bytes(constraint.start, data)
     return None if state is None else int(state)
-
-
-def _pack(tokens: Any, size: int) -> Mask:
-    """A packed mask of some tokens."""
-    row = np.zeros((size + 31) // 32, np.uint32)
-    for token in tokens:
-        row[token >> 5] |= np.uint32(1 << (token & 31))
-    return row

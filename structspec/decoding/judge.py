@@ -28,10 +28,11 @@ from torch import Tensor
 
 from structspec.decoding.device import DECIDED, decide_by_kernels, laws_by_kernels
 from structspec.decoding.progress import Progress
-from structspec.drafting.draft import Draft, Mask, is_set
+from structspec.drafting.draft import Draft
 from structspec.errors import DraftError, StructspecError
 from structspec.forward.warp import History, Sampling, target_law
 from structspec.kernels.backend import loop_backend
+from structspec.packed import Mask, is_set
 from structspec.verification.registry import drafts_verifiers, verifiers
 from structspec.verification.tree import tree_target_verify
 

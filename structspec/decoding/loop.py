@@ -53,7 +53,6 @@ from structspec.decoding.judge import Work, judge, verifier_name
 from structspec.decoding.output import Output
 from structspec.decoding.progress import Job, OnToken, Progress
 from structspec.drafting import Draft, Drafter, DraftSource, Request, draft_source
-from structspec.drafting.draft import Mask, single_token
 from structspec.drafting.together import draft_together, plan_of
 from structspec.errors import DraftError, StructspecError
 from structspec.forward.rows import Call, TargetRows
@@ -61,6 +60,7 @@ from structspec.forward.sampling import Sampling
 from structspec.kernels.backend import loop_backend
 from structspec.kernels.unpack_masks import unpack_masks
 from structspec.models import Model
+from structspec.packed import Mask, is_set, single_token
 
 __all__ = ["Loop", "decode", "decode_many"]
 
@@ -416,6 +416,6 @@ def _budget_shapes(work: Work) -> bool:
             continue
         legal = unpack_masks(full[None], logits.shape[1], logits.device)[0]
         best = int(logits[rows[i]].masked_fill(~legal, -torch.inf).argmax())
-        if not (int(mask[best >> 5]) >> (best & 31)) & 1:
+        if not is_set(mask, best):
             return True
     return False

@@ -40,6 +40,7 @@ from transformers import LogitsProcessor
 
 from structspec.errors import PromptError, TokenBudgetError, TokenRejected, VocabularyError
 from structspec.kernels.unpack_masks import unpack_masks
+from structspec.packed import pack
 
 __all__ = ["GrammarLogitsProcessor"]
 
@@ -144,10 +145,7 @@ class GrammarLogitsProcessor(LogitsProcessor):
             mask = constraint.mask(state, left)
             if mask.any():
                 return mask
-        row = np.zeros((vocab.size + 31) // 32, np.uint32)
-        for token in vocab.eos_ids:
-            row[token >> 5] |= np.uint32(1 << (token & 31))
-        return row
+        return pack(vocab.eos_ids, vocab.size)
 
     def _state(self, which: int, tokens: list[int]) -> int | None:
         """The state behind some tokens, None outside the language."""

@@ -32,13 +32,11 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
-import numpy as np
-
 from structspec.decoding.output import FinishReason, Output, Stats
-from structspec.drafting.draft import Mask, single_token
 from structspec.errors import ModelError, PromptError, TokenBudgetError, VocabularyError
 from structspec.forward.sampling import Sampling
 from structspec.models import Model
+from structspec.packed import Mask, pack, single_token
 from structspec.verification.randomness import Randomness
 
 __all__ = ["Job", "OnToken", "Progress", "row_seed"]
@@ -114,7 +112,7 @@ class Progress:
         self.end_logprob: float | None = None
         self.vocab = job.constraint.vocab
         self.ends = frozenset(self.vocab.eos_ids)
-        self._not_ends = _all_but(self.ends, (self.vocab.size + 31) // 32)
+        self._not_ends = ~pack(self.ends, self.vocab.size)
         self._started = time.perf_counter()
         self._ended_at: float | None = None
 
@@ -255,11 +253,3 @@ def _stop_bytes(stop: str | bytes | Sequence[str | bytes]) -> list[bytes]:
     if b"" in stops:
         raise ValueError("a stop string is empty; it would end every text at once")
     return stops
-
-
-def _all_but(ids: frozenset[int], words: int) -> Mask:
-    """A packed mask of every id except `ids`."""
-    row = np.full(words, 0xFFFFFFFF, np.uint32)
-    for token in ids:
-        row[token >> 5] &= np.uint32(0xFFFFFFFF ^ (1 << (token & 31)))
-    return row

@@ -3,8 +3,8 @@
 `draft` is the interface, `forced` and `lookup` draft without a model, `combined` joins them
 and `forks` adds the other ways of a fork.
 `model` drafts with a smaller model, `early_exit` with the target's own first layers, `eagle` with
-trained heads on its states (`heads`, made by `training`). Importing this package imports no torch;
-what needs it is imported when touched.
+trained heads on its states (`eagle_head`, made by `training`, and `medusa_heads`). Importing this
+package imports no torch; what needs it is imported when touched.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from structspec.drafting.forced import ForcedDraft
 from structspec.drafting.forks import ForkDraft
 from structspec.drafting.lookup import LookupDraft
 from structspec.errors import DraftError
-from structspec.extras import import_room
+from structspec.extras import names_at
 
 if TYPE_CHECKING:
     from structspec.drafting.eagle import EagleDraft, MedusaDraft
+    from structspec.drafting.eagle_head import EagleHead
     from structspec.drafting.early_exit import EarlyExit
-    from structspec.drafting.heads import EagleHead, MedusaHeads
+    from structspec.drafting.medusa_heads import MedusaHeads
     from structspec.drafting.model import ModelDraft
 
 __all__ = [
@@ -54,19 +55,14 @@ _NAMED: dict[str, Callable[[], DraftSource]] = {
 }
 _HOMES = {
     "EagleDraft": "eagle",
-    "EagleHead": "heads",
+    "EagleHead": "eagle_head",
     "EarlyExit": "early_exit",
     "MedusaDraft": "eagle",
-    "MedusaHeads": "heads",
+    "MedusaHeads": "medusa_heads",
     "ModelDraft": "model",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_room(f"{__name__}.{home}"), name)
+__getattr__ = names_at(__name__, _HOMES)
 
 
 def draft_source(draft: Any) -> DraftSource | None:
@@ -75,7 +71,7 @@ def draft_source(draft: Any) -> DraftSource | None:
     A name: "auto", "forced", "lookup", "forks", "none", "early-exit:24" (the target's first 24
     layers), "model:small" (a model that `structspec.load` finds), "eagle" (the head that comes with
     the package, for the default model), "eagle:DIR" and "medusa:DIR" (heads in a folder, see
-    `heads`). A `Model`, or a transformers model that was loaded or wrapped
+    `head_files`). A `Model`, or a transformers model that was loaded or wrapped
     by one: it drafts. A draft source: itself. None: no draft.
 
     Raises `DraftError` that lists the choices.
@@ -111,7 +107,7 @@ def _named(name: str) -> DraftSource:
         return EarlyExit(int(argument))
     if name in ("eagle", "eagle:default"):
         from structspec.drafting.eagle import HeadFiles
-        from structspec.drafting.heads import SHIPPED
+        from structspec.drafting.head_files import SHIPPED
 
         return HeadFiles("eagle", str(SHIPPED))
     if kind in ("eagle", "medusa") and argument:

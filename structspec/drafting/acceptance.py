@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from structspec.drafting.copying import CopyIndex
-from structspec.drafting.heads import EagleHead
+from structspec.drafting.eagle_head import EagleHead
 from structspec.drafting.states import Group
 from structspec.drafting.unrolled import Places, unroll
 from structspec.kept_grammars import compiled

@@ -33,6 +33,7 @@ from structspec.drafting.draft import (
     Request,
 )
 from structspec.drafting.forced import ForcedSpans
+from structspec.drafting.lengths import guesses_after
 from structspec.drafting.lookup import ContextIndex, LookupDraft
 from structspec.drafting.together import Plan, draft_alone, plan_of
 
@@ -79,13 +80,8 @@ class _CombinedDrafter:
         return builder.build()
 
     def observe(self, draft: Draft, accepted: int) -> None:
-        if not self._guessed:
-            return
-        right = sum(place < accepted for place in self._guessed)
-        if right == len(self._guessed):
-            self._guesses = min(self._settings.max_guesses, 2 * self._guesses)
-        elif accepted in self._guessed:  # a guess was refused, not a span before it
-            self._guesses = max(1, (self._guesses + right + 1) // 2)
+        most = self._settings.max_guesses
+        self._guesses = guesses_after(self._guesses, most, self._guessed, accepted)
 
 
 class FirstOf:

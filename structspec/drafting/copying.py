@@ -30,8 +30,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from structspec.drafting.draft import Mask, is_set
 from structspec.errors import VocabularyError
+from structspec.packed import Mask, is_set
 
 if TYPE_CHECKING:
     from structspec.vocab import Vocabulary

@@ -44,7 +44,7 @@ from structspec.attention import MASK_FORMS
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Draft, DraftBuilder, Request
 from structspec.drafting.loop_cache import LoopCache
-from structspec.drafting.model import ModelDraft, ModelDrafter, _Path
+from structspec.drafting.model import DraftPath, ModelDraft, ModelDrafter
 from structspec.drafting.together import Plan
 from structspec.errors import BudgetExceeded, DraftError, KernelError
 from structspec.forward.rows import TargetRows
@@ -77,10 +77,8 @@ def device_can_draft(settings: ModelDraft, request: Request, alignment: Alignmen
         wanted = model.device.type == "cuda" and loop_backend(like) == "triton"
     if not wanted or not settings.masked or not alignment.identical:
         return False
-    if sampling is not None:
-        cut = sampling.top_k is not None or sampling.top_p is not None or bool(sampling.min_p)
-        if cut or sampling.reads_history or sampling.logit_bias:
-            return False
+    if sampling is not None and not sampling.plain:
+        return False
     attention = getattr(model.model.config, "_attn_implementation", None)
     return attention in MASK_FORMS and fits(model.model)
 
@@ -116,7 +114,7 @@ class DeviceDrafter(ModelDrafter):
     ) -> list[Draft]:
         constraint, limit = self._request.constraint, self._settings.limit
         paths = [
-            _Path(DraftBuilder(constraint, state, left, limit), self._uniforms(step, k))
+            DraftPath(DraftBuilder(constraint, state, left, limit), self._uniforms(step, k))
             for k in range(count)
         ]
         for path in paths:
@@ -145,7 +143,7 @@ class DeviceDrafter(ModelDrafter):
         self._last = [path.build(self._greedy) for path in paths]
         return self._last
 
-    def _take(self, path: _Path, tokens: Sequence[int], law: Tensor | None) -> None:
+    def _take(self, path: DraftPath, tokens: Sequence[int], law: Tensor | None) -> None:
         """Walk the tokens that the device drew."""
         builder = path.builder
         for i, token in enumerate(tokens):

@@ -30,8 +30,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
+from structspec.packed import Mask, is_set
 
 if TYPE_CHECKING:
     from structspec.vocab import Vocabulary
@@ -42,14 +41,8 @@ __all__ = [
     "DraftBuilder",
     "DraftSource",
     "Drafter",
-    "Mask",
     "Request",
-    "is_set",
-    "single_token",
 ]
-
-Mask = NDArray[np.uint32]
-"""Packed mask row, [ceil(V / 32)]; bit i % 32 of word i // 32 is token i."""
 
 
 class ConstraintLike(Protocol):
@@ -241,18 +234,3 @@ class DraftSource(Protocol):
     def begin(self, request: Request) -> Drafter:
         """A drafter for one request."""
         ...
-
-
-def is_set(mask: Mask, token: int) -> bool:
-    """Whether `token` is in the packed mask; ids beyond it are not."""
-    word = token >> 5
-    return 0 <= word < mask.shape[0] and bool((int(mask[word]) >> (token & 31)) & 1)
-
-
-def single_token(mask: Mask) -> int | None:
-    """The only token in a packed mask, None if there is none or more than one."""
-    words = np.flatnonzero(mask)
-    if words.size != 1:
-        return None
-    bits = int(mask[words[0]])
-    return None if bits & (bits - 1) else int(words[0]) * 32 + bits.bit_length() - 1

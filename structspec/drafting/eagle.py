@@ -13,7 +13,8 @@ Invariants
 Cost: one layer per free token, one more per forced token inside the draft; the target's states are
 kept for the whole text, taps × hidden size per token.
 
-Sibling: `model.ModelDraft` drafts with a whole model. `heads` holds the modules and their files.
+Sibling: `model.ModelDraft` drafts with a whole model. `eagle_head` and `medusa_heads` hold the
+modules.
 
 Example::
 
@@ -33,12 +34,16 @@ from torch import Tensor
 
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.copying import Copy, CopyIndex
-from structspec.drafting.draft import Draft, Mask, Request
+from structspec.drafting.draft import Draft, Request
+from structspec.drafting.eagle_head import EagleHead
+from structspec.drafting.head_layer import HeadCache
 from structspec.drafting.head_steps import HeadSteps, MedusaSteps, Step
-from structspec.drafting.heads import EagleHead, HeadCache, MedusaHeads
-from structspec.drafting.model import DraftSettings, Found, ModelDraft, ModelDrafter, _Path
+from structspec.drafting.lengths import guesses_after
+from structspec.drafting.medusa_heads import MedusaHeads
+from structspec.drafting.model import DraftPath, DraftSettings, Found, ModelDraft, ModelDrafter
 from structspec.drafting.together import Ask, Plan
 from structspec.errors import DraftError
+from structspec.packed import Mask, unpack
 
 __all__ = ["EagleDraft", "HeadFiles", "MedusaDraft"]
 
@@ -125,10 +130,7 @@ class _HeadDrafter(ModelDrafter):
         alignment = Alignment.of(vocab, vocab)
         super().__init__(request, settings, alignment, request.rows, request.row, shared=True)
         self._head = None  # of the target; these have their own
-        sampling = self._sampling
-        truncated = sampling.top_k is not None or sampling.top_p is not None or bool(sampling.min_p)
-        plain = not (truncated or sampling.reads_history or sampling.logit_bias)
-        self._sparse = plain and settings.masked
+        self._sparse = self._sampling.plain and settings.masked
 
     def close(self) -> None:
         """Nothing is held but the target's row, which is the loop's."""
@@ -187,15 +189,10 @@ class _EagleDrafter(_HeadDrafter):
         super().observe(draft, accepted)
         pairs = zip(self._copied, self._last, strict=True)
         copied = next((c for c, d in pairs if d is draft), list[int]())
-        if not copied or not self._settings.adaptive:
-            return
-        right = sum(place < accepted for place in copied)
-        if right == len(copied):
-            self._most_copies = min(_COPIES[1], 2 * self._most_copies)
-        elif accepted in copied:  # a copy was refused, not a token before it
-            self._most_copies = max(1, (self._most_copies + right + 1) // 2)
+        if self._settings.adaptive:
+            self._most_copies = guesses_after(self._most_copies, _COPIES[1], copied, accepted)
 
-    def _extend_spans(self, path: _Path) -> None:
+    def _extend_spans(self, path: DraftPath) -> None:
         """Forced spans and sure copies in turn."""
         builder = path.builder
         while True:
@@ -209,12 +206,12 @@ class _EagleDrafter(_HeadDrafter):
                 return
             path.copied.append(len(builder.tokens) - 1)
 
-    def _extend_forced(self, path: _Path) -> None:
+    def _extend_forced(self, path: DraftPath) -> None:
         super()._extend_forced(path)
         if len(path.builder.tokens) >= _DEEPEST:
             path.done = True
 
-    def _run(self, base: list[int], paths: list[_Path], active: list[_Path]) -> Found:
+    def _run(self, base: list[int], paths: list[DraftPath], active: list[DraftPath]) -> Found:
         head = HeadSteps(self._eagle)
         if active[0].row < 0:
             # all drafts start from one text and one forced span: they are fed once
@@ -270,7 +267,7 @@ class _EagleDrafter(_HeadDrafter):
             self._cache.values = self._cache.values[:, :first]
         return rows.features(row)[first:known], known
 
-    def _places(self, path: _Path) -> Tensor | None:
+    def _places(self, path: DraftPath) -> Tensor | None:
         """Places of the draft's vocabulary whose logits a path needs; None: none is legal."""
         if not self._settings.masked:
             return torch.arange(len(self._known), device=self._eagle.draft_ids.device)
@@ -279,7 +276,7 @@ class _EagleDrafter(_HeadDrafter):
 
     @torch.inference_mode()
     def _over_ids(
-        self, logits: Tensor, path: _Path, places: Tensor
+        self, logits: Tensor, path: DraftPath, places: Tensor
     ) -> tuple[Tensor, Tensor | None]:
         """Logits over some ids of the target, or as a row over all of them; copies mixed in."""
         ids = self._eagle.draft_ids[places]
@@ -296,11 +293,11 @@ class _EagleDrafter(_HeadDrafter):
 
     def _legal(self, mask: Mask) -> np.ndarray:
         """Places of the draft's vocabulary that a packed mask allows."""
-        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        bits = unpack(mask)
         return np.flatnonzero(bits[self._known[self._known < len(bits)]])
 
     def _law(
-        self, path: _Path, logits: Tensor, ids: Tensor | None, context: Sequence[int]
+        self, path: DraftPath, logits: Tensor, ids: Tensor | None, context: Sequence[int]
     ) -> Tensor | None:
         if ids is None and self._settings.masked and not self._legal(path.builder.mask).size:
             return None
@@ -312,7 +309,7 @@ class _MedusaDrafter(_HeadDrafter):
         super().__init__(request, settings)
         self._medusa = heads
 
-    def _run(self, base: list[int], paths: list[_Path], active: list[_Path]) -> Found:
+    def _run(self, base: list[int], paths: list[DraftPath], active: list[DraftPath]) -> Found:
         rows, row = self._rows, self._cache_rows[0]
         known = min(rows.length(row), len(base))
         wanted: list[tuple[Tensor, int]] = []

@@ -34,6 +34,7 @@ from structspec.drafting.draft import Request
 from structspec.drafting.model import DraftSettings, ModelDraft, ModelDrafter
 from structspec.drafting.reads import shared_rows
 from structspec.errors import DraftError
+from structspec.integers import is_int
 from structspec.models import Model
 
 __all__ = ["EarlyExit", "shortened"]
@@ -78,7 +79,7 @@ def shortened(network: Any, layers: int) -> Any:
             f"the layers of {type(network).__name__} are not where early exit looks for them "
             "(base_model.layers); use another draft"
         )
-    if isinstance(layers, bool) or not isinstance(layers, int) or not 0 < layers < len(stack):
+    if not is_int(layers, 1) or layers >= len(stack):
         raise DraftError(
             f"early exit after {layers!r} layers: the target has {len(stack)}, so 1 to "
             f"{len(stack) - 1} are possible"

@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from structspec.drafting.draft import ConstraintLike, Draft, DraftBuilder, Request, single_token
+from structspec.drafting.draft import ConstraintLike, Draft, DraftBuilder, Request
+from structspec.packed import single_token
 
 __all__ = ["ForcedDraft", "ForcedSpans"]
 

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from structspec.drafting.combined import CombinedDraft
 from structspec.drafting.draft import Draft, DraftBuilder, Drafter, Request
 from structspec.drafting.forced import ForcedSpans
+from structspec.packed import unpack
 
 __all__ = ["ForkDraft"]
 
@@ -104,7 +105,7 @@ class _ForkDrafter:
 
     def _ways(self, walk: DraftBuilder, taken: int | None) -> list[list[int]]:
         """The ways on from here, without the one that the chain takes."""
-        bits = np.unpackbits(walk.mask.view(np.uint8), bitorder="little")
+        bits = unpack(walk.mask)
         bits[[end for end in self._ends if end < len(bits)]] = 0
         legal = np.flatnonzero(bits)
         if not legal.size > 1:

@@ -27,7 +27,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from structspec.drafting.heads import EagleHead, HeadCache, MedusaHeads
+from structspec.drafting.eagle_head import EagleHead
+from structspec.drafting.head_layer import HeadCache
+from structspec.drafting.medusa_heads import MedusaHeads
 
 __all__ = ["HeadSteps", "MedusaSteps", "Step"]
 

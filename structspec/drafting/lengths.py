@@ -25,11 +25,12 @@ Example::
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from structspec.errors import DraftError
 
-__all__ = ["PROBE", "DraftCosts", "DraftLength"]
+__all__ = ["PROBE", "DraftCosts", "DraftLength", "guesses_after"]
 
 PROBE = 16
 """One round in so many drafts although it does not seem to pay."""
@@ -71,6 +72,21 @@ class DraftCosts:
     def best(self, share: float, most: int) -> int:
         """The length from 0 to `most` of the best rate, the shortest of equals."""
         return max(range(most + 1), key=lambda length: (self.rate(length, share), -length))
+
+
+def guesses_after(guesses: int, most: int, places: Sequence[int], accepted: int) -> int:
+    """How many guesses, which cost nothing to make, a draft may hold after one of `guesses`.
+
+    places: where that draft's guesses stood, of which the first `accepted` tokens were kept. All
+    right: twice as many, at most `most`. One refused, and no token before it: half the way down to
+    those that were right, at least 1.
+    """
+    if not places:
+        return guesses
+    right = sum(place < accepted for place in places)
+    if right == len(places):
+        return min(most, 2 * guesses)
+    return max(1, (guesses + right + 1) // 2) if accepted in places else guesses
 
 
 class DraftLength:

@@ -33,25 +33,26 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from structspec.drafting.alignment import Alignment
-from structspec.drafting.draft import Draft, DraftBuilder, Request, single_token
+from structspec.drafting.draft import Draft, DraftBuilder, Request
 from structspec.drafting.forced import ForcedSpans
-from structspec.drafting.head import Head
 from structspec.drafting.lengths import DraftCosts, DraftLength
+from structspec.drafting.output_head import Head
 from structspec.drafting.reads import Reader, Wanted, shared_rows
 from structspec.drafting.together import Ask, Plan, draft_alone
 from structspec.errors import DraftError, ModelError
 from structspec.forward.rows import TargetRows
 from structspec.forward.warp import History, Sampling, draft_law
 from structspec.models import Model
+from structspec.packed import count, single_token, unpack
 from structspec.verification.randomness import Purpose, sample_inverse
 
-__all__ = ["DraftSettings", "ModelDraft", "ModelDrafter"]
+__all__ = ["DraftPath", "DraftSettings", "Found", "ModelDraft", "ModelDrafter"]
 
+#: Asks, and then logits of each active path, over all ids or over those beside them.
 Found: TypeAlias = Generator[Ask, Any, list[tuple[Tensor, Tensor | None]]]
 
 # More legal tokens than this and gathering rows of the output matrix costs more than it saves.
@@ -146,10 +147,8 @@ class ModelDrafter:
         self._length = 0  # of this round
         sampling: Sampling = request.sampling or Sampling()
         self._sampling = sampling
-        truncated = sampling.top_k is not None or sampling.top_p is not None or bool(sampling.min_p)
-        plain = not (truncated or sampling.reads_history or sampling.logit_bias)
         whole = network if network is not None else settings.model.model
-        sparse = plain and settings.masked and alignment.identical
+        sparse = sampling.plain and settings.masked and alignment.identical
         self._head = Head.of(whole) if sparse and rows.shares_cache else None
         model = request.model
         self._width = settings.model.logit_width if model is None else model.logit_width
@@ -195,7 +194,7 @@ class ModelDrafter:
     def _plan(self, state: int, context: Sequence[int], left: int, step: int, count: int) -> Plan:
         limit = self._settings.limit
         paths = [
-            _Path(
+            DraftPath(
                 DraftBuilder(self._request.constraint, state, left, limit), self._uniforms(step, k)
             )
             for k in range(count)
@@ -237,7 +236,7 @@ class ModelDrafter:
             self._request.number, step, Purpose.DRAFT, row, self._settings.limit
         )
 
-    def _extend_forced(self, path: _Path) -> None:
+    def _extend_forced(self, path: DraftPath) -> None:
         """What needs no model, then decide whether the draft goes on."""
         if path.done:
             return
@@ -245,7 +244,7 @@ class ModelDrafter:
         if not path.builder.room or len(path.free) >= self._length:
             path.done = True
 
-    def _extend_spans(self, path: _Path) -> None:
+    def _extend_spans(self, path: DraftPath) -> None:
         """Forced spans."""
         builder = path.builder
         if self._settings.spans:
@@ -255,7 +254,7 @@ class ModelDrafter:
                 path.done = True
                 return
 
-    def _run(self, base: list[int], paths: list[_Path], active: list[_Path]) -> Found:
+    def _run(self, base: list[int], paths: list[DraftPath], active: list[DraftPath]) -> Found:
         """Logits behind each active path, with their ids where only some were computed."""
         reader = Reader(self._rows, self._network, self._head)
         if self._shared and not self._rows.length(self._cache_rows[0]):
@@ -272,13 +271,13 @@ class ModelDrafter:
         found = yield Ask(reader, [self._wanted(base, path, path.row) for path in active])
         return [self._translated(*each) for each in found]
 
-    def _wanted(self, base: list[int], path: _Path, row: int) -> Wanted:
+    def _wanted(self, base: list[int], path: DraftPath, row: int) -> Wanted:
         """The text that a row is to hold, and what is wanted behind it."""
         ids = base + self._alignment.context(path.builder.tokens)
         if self._head is None:
             return Wanted(row, ids)
         mask = path.builder.mask
-        few = int(np.bitwise_count(mask).sum()) <= _SPARSE
+        few = count(mask) <= _SPARSE
         return Wanted(row, ids, mask if few else None)
 
     def _forked(self, count: int) -> list[int]:
@@ -306,7 +305,7 @@ class ModelDrafter:
         return torch.nn.functional.pad(picked, (0, missing), value=-torch.inf)
 
     def _sample(
-        self, path: _Path, logits: Tensor, ids: Tensor | None, context: Sequence[int]
+        self, path: DraftPath, logits: Tensor, ids: Tensor | None, context: Sequence[int]
     ) -> None:
         """Draw the next token of a path."""
         builder = path.builder
@@ -328,7 +327,7 @@ class ModelDrafter:
         path.free.append(len(builder.tokens) - 1)
 
     def _law(
-        self, path: _Path, logits: Tensor, ids: Tensor | None, context: Sequence[int]
+        self, path: DraftPath, logits: Tensor, ids: Tensor | None, context: Sequence[int]
     ) -> Tensor | None:
         """q' [V] at a path's end; None where the draft has nothing legal to say."""
         mask = path.builder.mask
@@ -341,12 +340,12 @@ class ModelDrafter:
             return draft_law(logits, None, sampling, self._histories(path, context))[0]
         if not self._alignment.identical:
             twins = self._alignment.to_draft
-            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(twins)]
+            bits = unpack(mask)[: len(twins)]
             if not (bits.astype(bool) & (twins[: len(bits)] >= 0)).any():
                 return None
         return draft_law(logits, mask[None], sampling, self._histories(path, context))[0]
 
-    def _histories(self, path: _Path, context: Sequence[int]) -> list[History] | None:
+    def _histories(self, path: DraftPath, context: Sequence[int]) -> list[History] | None:
         if not self._sampling.reads_history:
             return None
         prompt = len(self._request.prompt)
@@ -354,26 +353,28 @@ class ModelDrafter:
         return [History(context[:prompt], output)]
 
 
-class _Path:
-    """One draft under construction."""
+class DraftPath:
+    """One draft under construction.
+
+    `rows`: q [V] of each sampled place; `free`: places that were drawn; `copied`:
+    places that were copied, one-hot. `row`: its cache row, -1 before the first run.
+    """
 
     def __init__(self, builder: DraftBuilder, uniforms: Any) -> None:
         self.builder = builder
         self.uniforms = uniforms
-        self.rows: dict[int, Tensor] = {}  # q of the sampled places
+        self.rows: dict[int, Tensor] = {}
         self.free: list[int] = []
-        self.copied: list[int] = []  # places that were copied, one-hot
+        self.copied: list[int] = []
         self.row = -1
         self.done = False
 
     def build(self, greedy: bool) -> Draft:
+        """The draft with its laws; a greedy one needs none."""
         if greedy or not self.rows:
             return self.builder.build()
-        width = next(iter(self.rows.values())).shape[0]
         example = next(iter(self.rows.values()))
-        q = torch.zeros(
-            (len(self.builder.tokens), width), dtype=example.dtype, device=example.device
-        )
+        q = example.new_zeros((len(self.builder.tokens), len(example)))
         for place, row in self.rows.items():
             q[place] = row
         marks = [place not in self.rows for place in range(len(self.builder.tokens))]

@@ -11,8 +11,8 @@ Invariants
 
 Cost: one forward per call, one product over the whole output matrix if anything asks for it.
 
-Siblings: `together` gathers the asks; `head.Head` computes few logits; `head_steps` is the same for
-draft heads.
+Siblings: `together` gathers the asks; `output_head.Head` computes few logits; `head_steps` is the
+same for draft heads.
 
 Example::
 
@@ -30,11 +30,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structspec.drafting.draft import Mask, Request
-from structspec.drafting.head import Head
+from structspec.drafting.draft import Request
+from structspec.drafting.output_head import Head
 from structspec.forward.rows import Call, TargetRows
 from structspec.models import Model
-from structspec.prefix_cache import common
+from structspec.packed import Mask, unpack
+from structspec.prefix_cache import common_prefix
 
 __all__ = ["Reader", "Wanted", "shared_rows"]
 
@@ -74,7 +75,7 @@ class Reader:
 
     def _call(self, wanted: Wanted) -> Call:
         known = self.rows.ids(wanted.row)
-        same = min(common(known, wanted.ids), len(wanted.ids) - 1)
+        same = min(common_prefix(known, wanted.ids), len(wanted.ids) - 1)
         self.rows.crop(wanted.row, len(known) - same)
         return Call(wanted.row, wanted.ids[same:])
 
@@ -90,7 +91,7 @@ class Reader:
             if each.mask is None:
                 found.append((rows[i], None))
                 continue
-            bits = np.unpackbits(each.mask.view(np.uint8), bitorder="little")
+            bits = unpack(each.mask)
             ids = torch.from_numpy(np.flatnonzero(bits)).to(state.device)
             found.append((head.logits(state, ids, each.mask), ids))
         return found

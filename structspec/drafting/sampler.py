@@ -37,11 +37,11 @@ import torch
 from torch import Tensor
 
 from structspec.drafting.answers import Task
-from structspec.drafting.draft import single_token
 from structspec.drafting.states import Group
 from structspec.errors import ModelError, StructspecError
 from structspec.kept_grammars import compiled
 from structspec.models import Model
+from structspec.packed import single_token, unpack
 from structspec.prompt import encode_prompt
 
 __all__ = ["AnswerSampler"]
@@ -182,9 +182,7 @@ class AnswerSampler:
         open_rows = [i for i, token in enumerate(drawn) if token is None]
         for first in range(0, len(open_rows), _ROWS):
             chosen = open_rows[first : first + _ROWS]
-            bits = np.unpackbits(
-                np.stack(masks[first : first + _ROWS]).view(np.uint8), axis=1, bitorder="little"
-            )
+            bits = unpack(np.stack(masks[first : first + _ROWS]))
             logits = self._network.logits(normed[chosen]).cpu()
             noise = [rows[i].noise_here for i in chosen]
             for i, sample in zip(chosen, _sampled(logits, bits, noise), strict=True):

@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structspec.drafting.heads import EagleHead
+from structspec.drafting.eagle_head import EagleHead
 from structspec.drafting.states import Group
 
 __all__ = ["Places", "unroll"]

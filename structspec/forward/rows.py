@@ -49,7 +49,7 @@ from structspec.forward.slots import SlotCache, fits
 from structspec.forward.target import Target
 from structspec.linear import product
 from structspec.models import Model
-from structspec.prefix_cache import FEWEST, Prefix, common
+from structspec.prefix_cache import FEWEST, Prefix, common_prefix
 
 __all__ = ["Call", "TargetRows"]
 
@@ -162,7 +162,7 @@ class TargetRows:
         if self._cache is None:
             return  # the row reads the ids itself when it is asked to go on
         have, want = self._ids[target], self._ids[source]
-        same = common(have, want)
+        same = common_prefix(have, want)
         self._cache.copy_slots(source, target, same, len(want))
         self._ids[target] = list(want)
         if self._whole[target] >= same:
@@ -274,7 +274,7 @@ class TargetRows:
         beginning = call.ids[: len(call.ids) - call.keep]
         most, source = 0, -1
         for row, ids in self._ids.items():
-            same = common(ids[: self._whole[row]], beginning)
+            same = common_prefix(ids[: self._whole[row]], beginning)
             if same > most:
                 most, source = same, row
         kept, count = self.model.prefix_cache.longest(beginning, self.taps)

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from structspec.integers import is_int
+
 __all__ = ["Sampling"]
 
 _PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
@@ -49,8 +51,9 @@ class Sampling:
                 raise TypeError(f"{name}={value!r} is not a number")
         _check("temperature", self.temperature, 0 <= self.temperature < math.inf, "finite, >= 0")
         if self.top_k is not None:
-            good = _is_int(self.top_k) and self.top_k >= 1
-            _check("top_k", self.top_k, good, "an integer >= 1, or None for no limit")
+            _check(
+                "top_k", self.top_k, is_int(self.top_k, 1), "an integer >= 1, or None for no limit"
+            )
         if self.top_p is not None:
             _check("top_p", self.top_p, 0 <= self.top_p <= 1, "in [0, 1], or None for no limit")
         if self.min_p is not None:
@@ -60,11 +63,11 @@ class Sampling:
         for name in _PENALTIES[1:]:
             value = getattr(self, name)
             _check(name, value, math.isfinite(value), "finite (0 is off)")
-        _check("seed", self.seed, _is_int(self.seed) and 0 <= self.seed < 2**64, "in 0..2**64-1")
+        _check("seed", self.seed, is_int(self.seed, 0) and self.seed < 2**64, "in 0..2**64-1")
         if self.logit_bias is not None:
             bias = {}
             for token, value in self.logit_bias.items():
-                good = _is_int(token) and token >= 0 and value < math.inf
+                good = is_int(token, 0) and value < math.inf
                 _check(f"logit_bias[{token!r}]", value, good, "an id >= 0 and a value below +inf")
                 bias[int(token)] = float(value)
             object.__setattr__(self, "logit_bias", MappingProxyType(bias))
@@ -73,6 +76,12 @@ class Sampling:
         bias = None if self.logit_bias is None else dict(self.logit_bias)
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return _again, ({**values, "logit_bias": bias},)
+
+    @property
+    def plain(self) -> bool:
+        """Whether laws are a softmax at the temperature, over the legal tokens and nothing else."""
+        cut = self.top_k is not None or self.top_p is not None or bool(self.min_p)
+        return not (cut or self.reads_history or self.logit_bias)
 
     @property
     def reads_history(self) -> bool:
@@ -86,10 +95,6 @@ class Sampling:
 
 def _again(values: dict[str, Any]) -> Sampling:
     return Sampling(**values)
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:

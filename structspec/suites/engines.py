@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from structspec.errors import SchemaError
-from structspec.frontends.jsonschema.load import read_text
+from structspec.frontends.jsonschema.exact import read_text
 
 __all__ = ["ENGINES", "Engine", "Judge", "StructspecEngine", "make_engine"]
 

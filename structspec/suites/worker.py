@@ -30,7 +30,7 @@ from structspec.errors import (
 from structspec.suites.engines import make_engine
 from structspec.suites.outcome import Refusal
 
-__all__ = ["Task", "refusal_of", "serve"]
+__all__ = ["Task", "serve"]
 
 # Compiled and run before the first task, so that loading an engine and compiling its kernels is
 # nobody's time.
@@ -97,7 +97,7 @@ def _answer(connection: Connection, engine: Any, task: Task, common: Mapping[str
     try:
         judge = engine.compile(task.schema, {**common, **task.options})
     except StructspecError as error:
-        connection.send(("refused", refusal_of(error)))
+        connection.send(("refused", _refusal_of(error)))
         return
     except BaseException as error:  # a Rust panic is a BaseException
         connection.send(("crash", _told(error)))
@@ -107,14 +107,14 @@ def _answer(connection: Connection, engine: Any, task: Task, common: Mapping[str
         try:
             accepted = bool(judge(text))
         except StructspecError as error:
-            connection.send(("text-refused", refusal_of(error)))
+            connection.send(("text-refused", _refusal_of(error)))
         except BaseException as error:
             connection.send(("text-crash", _told(error)))
         else:
             connection.send(("answer", accepted))
 
 
-def refusal_of(error: StructspecError) -> Refusal:
+def _refusal_of(error: StructspecError) -> Refusal:
     """A typed error as a `Refusal`, by its attributes."""
     kind = type(error).__name__
     if isinstance(error, UnsupportedFeature):

@@ -27,8 +27,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from structspec import ir
-from structspec.api import _as_messages, _model, _require_torch, _settings
+from structspec.arguments import check_seed, conversation, model_of, sampling_of
 from structspec.errors import PromptError, StructspecError
+from structspec.extras import require
 from structspec.grammar import Grammar
 from structspec.kept_grammars import KeptGrammars, check_options
 from structspec.tools.call import ToolCall, ToolCalls
@@ -193,7 +194,7 @@ def prepare(
     **options: Any,
 ) -> Request:
     """Everything before decoding; arguments and errors as for `call_tools`."""
-    _require_torch()
+    require("torch", "transformers")
     from structspec.tools.prompt import detect_format, encode_tools, thinking_of
 
     check_options(options)
@@ -201,7 +202,7 @@ def prepare(
         raise PromptError("the list of messages is empty; a conversation begins with a message")
     offered = ToolSet.of(tools)
     choice = read_choice(tool_choice, offered)
-    target = _model(model)
+    target = model_of(model)
     template = getattr(target.tokenizer, "chat_template", None)
     template = template if isinstance(template, str) else None
     marking = Marking.of(target.vocab)
@@ -209,15 +210,14 @@ def prepare(
         form = detect_format(template, marking.special | marking.ends)
     else:
         form = find_format(format)
-    conversation = _as_messages(target, messages, None if not isinstance(messages, str) else True)
+    told = conversation(target, messages, True if isinstance(messages, str) else None)
     shown = offered if choice != "none" else ToolSet()
-    ids = encode_tools(target, conversation, shown, form, template_arguments or {})
+    ids = encode_tools(target, told, shown, form, template_arguments or {})
     tail = target.tokenizer.decode(ids[-12:]).encode()
     thinking = thinking_of(form, template, tail, reasoning)
     grammar = _grammar(form, offered, marking, choice, parallel, thinking, options)
-    settings = _settings(sampling, temperature, top_k, top_p, min_p)
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
-        raise ValueError(f"seed must be an int from 0 on, or None for a fresh one, not {seed!r}")
+    settings = sampling_of(sampling, temperature, top_k, top_p, min_p)
+    check_seed(seed)
     if seed is None and sampling is None:
         seed = -1  # fresh
     decoding = {

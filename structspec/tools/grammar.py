@@ -50,7 +50,7 @@ from structspec.tools.pythonic import call_grammar
 from structspec.tools.toolset import ToolSet
 from structspec.vocab import Vocabulary
 
-__all__ = ["Choice", "Marking", "Thinking", "read_choice", "reply_content", "reply_grammar"]
+__all__ = ["Choice", "Marking", "Thinking", "read_choice", "reply_grammar"]
 
 Choice: TypeAlias = Literal["auto", "required", "none"] | str
 Thinking: TypeAlias = Literal["none", "optional", "required", "opened"]
@@ -130,7 +130,7 @@ def reply_grammar(
     tool that the format cannot name.
     """
     options = {"spelling": "canonical", "whitespace": "conventional", **options}
-    content = reply_content(
+    content = _reply_content(
         form,
         tools,
         marking=marking or Marking(),
@@ -142,7 +142,7 @@ def reply_grammar(
     return compile_grammar(content, syntax="structural_tag", **options)
 
 
-def reply_content(
+def _reply_content(
     form: CallFormat,
     tools: ToolSet,
     *,

@@ -113,7 +113,13 @@ def _call_variant(call: Mapping[str, Any], as_text: bool) -> dict[str, Any]:
     if as_text and not isinstance(arguments, str):
         function["arguments"] = json.dumps(arguments, ensure_ascii=False)
     elif not as_text and isinstance(arguments, str):
-        function["arguments"] = json.loads(arguments)
+        try:
+            function["arguments"] = json.loads(arguments)
+        except ValueError as error:
+            raise PromptError(
+                f"the arguments of a call of {function.get('name')!r} in the conversation are no "
+                f"JSON: {error}"
+            ) from error
     return {"type": "function", **{k: v for k, v in call.items() if k != "name"}} | {
         "function": function
     }

@@ -19,6 +19,7 @@ Example::
 from __future__ import annotations
 
 import ast
+import json
 import keyword
 import math
 import unicodedata
@@ -126,8 +127,6 @@ def python_text(value: Any) -> str:
         return "{" + ", ".join(members) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(python_text, value)) + "]"
-    import json
-
     return json.dumps(value, ensure_ascii=False)
 
 

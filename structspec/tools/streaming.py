@@ -115,7 +115,7 @@ class _Stopped(Exception):
 
 
 class Differences:
-    """Turns growing replies into events; `feed` takes what is read so far."""
+    """Turns a growing reply into events: `feed` takes what is read so far, `finish` the whole."""
 
     def __init__(self) -> None:
         self._text = 0
@@ -143,6 +143,16 @@ class Differences:
                 self._raw[index] = len(call.raw)
         return events
 
+    def finish(self, calls: ToolCalls) -> list[Event]:
+        """The events that are left when the reply is complete and judged."""
+        events = self.feed(Reply(calls.text, [], []))
+        for index, call in enumerate(calls):
+            rest = call.raw[self._raw[index] :]
+            if rest:
+                events.append(ArgumentsDelta(index, rest))
+            events.append(CallFinished(index, call))
+        return [*events, Finished(calls)]
+
 
 def _events(request: Request) -> Iterator[Event]:
     found: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
@@ -167,17 +177,8 @@ def _events(request: Request) -> Iterator[Event]:
 
     def work() -> None:
         try:
-            calls = request.read(request.decode(on_token))
-            texts = [call.raw for call in calls]
-            whole = Reply(calls.text, [], [])
-            for event in differences.feed(whole):
+            for event in differences.finish(request.read(request.decode(on_token))):
                 found.put(event)
-            for index, call in enumerate(calls):
-                rest = texts[index][differences._raw[index] :]
-                if rest:
-                    found.put(ArgumentsDelta(index, rest))
-                found.put(CallFinished(index, call))
-            found.put(Finished(calls))
         except BaseException as error:
             found.put(error)
 

@@ -12,6 +12,7 @@ Example::
 from __future__ import annotations
 
 import json
+import re
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -20,6 +21,8 @@ from structspec.errors import ToolCallError
 from structspec.tools.toolset import ToolSet
 
 __all__ = ["check_arguments", "json_text", "json_value"]
+
+_STRING_OR_INFINITY = re.compile(r'"(?:[^"\\]|\\.)*"|Infinity')
 
 
 def json_value(text: str) -> Any:
@@ -58,7 +61,11 @@ def json_text(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:  # a number beyond the range of floats is still a number in JSON
-        return json.dumps(value, ensure_ascii=False).replace("Infinity", "1e999")
+        return _STRING_OR_INFINITY.sub(_number, json.dumps(value, ensure_ascii=False))
+
+
+def _number(found: re.Match[str]) -> str:
+    return "1e999" if found[0] == "Infinity" else found[0]
 
 
 def check_arguments(name: str, arguments: Any, raw: str, tools: ToolSet) -> None:

@@ -10,9 +10,9 @@ Importing this package imports no torch; the names below do when touched.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from structspec.extras import import_room
+from structspec.extras import names_at
 
 if TYPE_CHECKING:
     from structspec.verification.drafts import DraftsVerifier
@@ -56,9 +56,4 @@ _HOMES = {
     "verifiers": "registry",
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_room(f"{__name__}.{home}"), name)
+__getattr__ = names_at(__name__, _HOMES)

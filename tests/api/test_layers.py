@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # From the bottom up; packages of one line do not import each other. A dotted name is a part that
 # stands elsewhere than its package.
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("integers", "packed"),
     ("by_name", "errors", "locks", "settings"),
     ("extras",),
     ("machine_code",),
@@ -25,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("forward",),
     ("drafting",),
     ("decoding",),
+    ("arguments",),
     ("api",),
     ("decorators", "tools"),
     ("structspec",),  # the façade, structspec/__init__.py

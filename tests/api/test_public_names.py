@@ -1,5 +1,6 @@
 """The public names are one sorted list, and the core imports without torch."""
 
+import importlib
 import subprocess
 import sys
 import tomllib
@@ -30,6 +31,15 @@ def test_an_unknown_name_is_an_attribute_error():
         assert "no_such_name" in str(error)
     else:
         raise AssertionError("no error")
+
+
+@pytest.mark.parametrize("room", ["decoding", "drafting", "verification"])
+def test_rooms_import_their_names_when_they_are_touched(room):
+    package = importlib.import_module(f"structspec.{room}")
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    with pytest.raises(AttributeError, match=f"module 'structspec.{room}' has no attribute 'nil'"):
+        package.nil  # noqa: B018
 
 
 CORE = """

@@ -137,6 +137,13 @@ def test_a_schema_file_that_is_no_schema_is_named(tmp_path, capsys):
             assert len(err.splitlines()) == 1
 
 
+def test_a_schema_file_is_parsed_once(tmp_path, capsys, monkeypatch):
+    """Whether it holds JSON at all is asked only where no grammar came of it."""
+    monkeypatch.setattr("structspec.cli.files._check_json", None)
+    code, out, _ = run(capsys, "explain", schema_file(tmp_path, PERSON))
+    assert code == 0 and "exact" in out
+
+
 def test_numbers_that_python_would_not_read_are_left_to_the_front_end(tmp_path, capsys):
     path = schema_file(tmp_path, '{"const": ' + "1" * 5000 + "}")
     code, _, err = run(capsys, "explain", path)

@@ -15,7 +15,7 @@ import torch
 from structspec.bench.exercises import exercises
 from structspec.drafting.acceptance import Laws, measure
 from structspec.drafting.answers import Functions, Task
-from structspec.drafting.heads import EagleHead
+from structspec.drafting.eagle_head import EagleHead
 from structspec.drafting.sampler import AnswerSampler
 from structspec.drafting.states import Group, StateStore
 from structspec.errors import ModelError, PromptError
@@ -176,7 +176,7 @@ def test_alpha_is_one_where_the_head_has_the_targets_law(
 
 def test_alpha_is_what_drafting_computes(float_model: Model, groups: list[Group]) -> None:
     """At depth 2: the head reads its own state of the place before."""
-    from structspec.drafting.heads import HeadCache
+    from structspec.drafting.head_layer import HeadCache
 
     torch.manual_seed(5)
     head = EagleHead.for_target(float_model.model, range(float_model.logit_width), TAPS)

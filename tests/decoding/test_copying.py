@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from structspec.drafting.copying import KINDS, STARTING, Copy, CopyIndex
-from structspec.drafting.heads import EagleHead
+from structspec.drafting.eagle_head import EagleHead
 from structspec.vocab import Vocabulary
 
 WORDS = [b"a", b"b", b"c", b"d", b" San", b"San", b" Francisco", b'"', b" x", b" Fr", b"ancisco"]

@@ -15,7 +15,6 @@ import torch
 from structspec.decoding.loop import decode
 from structspec.drafting import ModelDraft, Request, device
 from structspec.drafting.device import DeviceDrafter
-from structspec.drafting.draft import is_set
 from structspec.drafting.loop_cache import LoopCache
 from structspec.drafting.model import ModelDrafter
 from structspec.errors import DraftError
@@ -23,6 +22,7 @@ from structspec.forward.warp import Sampling
 from structspec.kernels.backend import ENVIRONMENT
 from structspec.kernels.checks.interpreter import patch_once
 from structspec.models import Model
+from structspec.packed import is_set
 from structspec.verification.randomness import Purpose, Randomness, sample_inverse
 from structspec.vocab import Vocabulary
 

@@ -18,8 +18,8 @@ from structspec.drafting import (
     Request,
     draft_source,
 )
-from structspec.drafting.draft import is_set, single_token
 from structspec.errors import DraftError
+from structspec.packed import is_set
 from structspec.vocab import Vocabulary
 
 Bind = Callable[[str, Vocabulary], Any]
@@ -53,16 +53,6 @@ def check(draft: Draft, constraint: Any, state: int, left: int) -> None:
         assert is_set(mask, token)
         state, left = constraint.advance(state, token), left - 1
         assert state == reached
-
-
-def test_masks_are_read_bit_by_bit() -> None:
-    mask = np.array([0, 1 << 31, 0], np.uint32)
-    assert is_set(mask, 63) and not is_set(mask, 62)
-    assert not is_set(mask, 96) and not is_set(mask, -1)
-    assert single_token(mask) == 63
-    assert single_token(np.array([1, 1], np.uint32)) is None
-    assert single_token(np.array([3], np.uint32)) is None
-    assert single_token(np.zeros(3, np.uint32)) is None
 
 
 def test_forced_text_is_drafted_whole_and_canonically(bind: Bind, vocab: Vocabulary) -> None:

@@ -15,7 +15,7 @@ import torch
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
 from structspec.drafting import EagleDraft, EagleHead, MedusaDraft, MedusaHeads
-from structspec.drafting.heads import HeadCache
+from structspec.drafting.head_layer import HeadCache
 from structspec.errors import DraftError
 from structspec.forward.warp import Sampling
 from structspec.models import Model

@@ -182,21 +182,21 @@ def test_triton_writes_what_the_torch_kernels_write(
 def test_the_sparse_head_reads_the_legal_rows_only(
     single: Model, draft: ModelDraft, bind: Bind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from structspec.drafting import head
+    from structspec.drafting import output_head
 
     monkeypatch.setenv(ENVIRONMENT, "triton")
     shapes = []
-    real = head.gather_head
+    real = output_head.gather_head
 
     def seen(hidden: Any, weight: Any, masks: Any, **options: Any) -> Any:
         shapes.append((tuple(hidden.shape), tuple(masks.shape)))
         return real(hidden, weight, masks, **options)
 
-    monkeypatch.setattr(head, "gather_head", seen)
+    monkeypatch.setattr(output_head, "gather_head", seen)
     short = bind("[ab]{2}", single.vocab)
     output = decode(single, [1, 2], short, draft=draft, max_tokens=4, seed=2)
     assert re.fullmatch("[ab]{2}", output.text.decode()) and shapes
-    layer = head.Head.of(draft.model.model)
+    layer = output_head.Head.of(draft.model.model)
     assert layer is not None
     states, mask = torch.randn(1, 16), short.mask(short.start)
     ids = torch.tensor(short.allowed(short.start))

@@ -10,7 +10,7 @@ import pytest
 from structspec.decoding import calibrate
 from structspec.decoding.loop import decode
 from structspec.drafting import EarlyExit, ModelDraft
-from structspec.drafting.lengths import PROBE, DraftCosts, DraftLength
+from structspec.drafting.lengths import PROBE, DraftCosts, DraftLength, guesses_after
 from structspec.errors import DraftError
 from structspec.models import Model
 from structspec.vocab import Vocabulary
@@ -99,3 +99,22 @@ def test_costs_reach_the_drafter(byte_model: Model, bind: Bind) -> None:
 def test_what_costs_nothing_is_not_calibrated(byte_model: Model, draft: str) -> None:
     with pytest.raises(DraftError, match="runs no network"):
         calibrate(byte_model, draft)
+
+
+@pytest.mark.parametrize(
+    ("places", "accepted", "expected"),
+    [
+        ([], 0, 4),  # nothing was guessed
+        ([1, 2, 3, 4], 5, 8),
+        ([1, 2, 3, 4], 9, 8),
+        ([1, 2, 3, 4], 3, 3),  # two right, the third refused
+        ([1, 2, 3, 4], 1, 2),
+        ([1, 2, 5, 6], 3, 4),  # a token between them was refused
+        ([1, 2, 3, 4], 0, 4),
+    ],
+)
+def test_guesses_follow_what_the_last_ones_got_through(
+    places: list[int], accepted: int, expected: int
+) -> None:
+    assert guesses_after(4, 16, places, accepted) == expected
+    assert guesses_after(4, 6, [0], 1) == 6 and guesses_after(1, 16, [0], 0) == 1

@@ -16,13 +16,13 @@ from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
 from structspec.drafting import EarlyExit, FirstOf, LookupDraft, ModelDraft, Request, draft_source
 from structspec.drafting.alignment import Alignment
-from structspec.drafting.draft import is_set
 from structspec.drafting.early_exit import shortened
-from structspec.drafting.head import Head
+from structspec.drafting.output_head import Head
 from structspec.errors import DraftError
 from structspec.forward.rows import TargetRows
 from structspec.forward.warp import Sampling
 from structspec.models import Model
+from structspec.packed import is_set
 from structspec.verification.randomness import Randomness
 from structspec.vocab import Vocabulary
 

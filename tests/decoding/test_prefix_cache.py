@@ -245,7 +245,7 @@ def test_random_texts_are_found_as_by_comparing_all() -> None:
     for _ in range(150):
         base = rng.choice(kept) if kept and rng.random() < 0.7 else []
         ids = base[: rng.randrange(60)] + [rng.randrange(3) for _ in range(rng.randrange(1, 40))]
-        want = max((structspec.prefix_cache.common(ids, other) for other in kept), default=0)
+        want = max((structspec.prefix_cache.common_prefix(ids, other) for other in kept), default=0)
         found, count = cache.longest(ids)
         assert count == (want if want >= FEWEST else 0)
         if found is not None:

@@ -18,11 +18,13 @@ from structspec.bench.tasks import ToolTask, read_tasks, tasks_apart
 from structspec.decoding.loop import decode
 from structspec.drafting import draft_source
 from structspec.drafting.answers import Functions
-from structspec.drafting.draft import Request, is_set
+from structspec.drafting.draft import Request
 from structspec.drafting.eagle import HeadFiles
-from structspec.drafting.heads import SHIPPED, EagleHead
+from structspec.drafting.eagle_head import EagleHead
+from structspec.drafting.head_files import SHIPPED
 from structspec.errors import DraftError
 from structspec.models import Model
+from structspec.packed import is_set
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = {

@@ -22,9 +22,10 @@ from structspec.drafting.answers import (
     read_answers,
     split,
 )
-from structspec.drafting.heads import HeadCache
+from structspec.drafting.curves import Point, draw_curves
+from structspec.drafting.head_layer import HeadCache
 from structspec.drafting.states import Group, observe
-from structspec.drafting.training import Point, Recipe, Trainer, draw_curves
+from structspec.drafting.training import Recipe, Trainer
 from structspec.drafting.unrolled import Places, unroll
 from structspec.errors import ModelError, PromptError
 from structspec.models import Model

@@ -24,9 +24,9 @@ from structspec.errors import StructspecError
 from structspec.frontends import jsonschema
 from structspec.frontends.jsonschema import SchemaOptions, assertions, lower_schema, normal, text
 from structspec.frontends.jsonschema.budget import Work
+from structspec.frontends.jsonschema.document import Document, _look_up
 from structspec.frontends.jsonschema.goals import TRUE, Goal
 from structspec.frontends.jsonschema.intervals import LENGTHS
-from structspec.frontends.jsonschema.load import Document, _look_up
 from structspec.frontends.jsonschema.lower import Lowering
 from structspec.frontends.jsonschema.members import MemberLists
 from structspec.frontends.jsonschema.normal import Normaliser

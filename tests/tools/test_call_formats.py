@@ -394,6 +394,13 @@ def test_numbers_longer_than_python_converts_and_beyond_floats_are_read():
         assert read_reply(find_format("llama3"), [reply], tools).calls[0].raw.endswith("}")
 
 
+def test_a_number_beyond_floats_leaves_the_texts_beside_it_alone():
+    tools = ToolSet([{"name": "f", "parameters": {"type": "object"}}])
+    reply = """[f(x={"a": 1e999, "b": "Infinity", "Infinity": -1e999, "c": "\\"Infinity"})]"""
+    raw = read_reply(find_format("pythonic"), [reply], tools).calls[0].raw
+    assert raw == '{"x": {"a": 1e999, "b": "Infinity", "Infinity": -1e999, "c": "\\"Infinity"}}'
+
+
 # -- tools that a format cannot write -------------------------------------------------------------
 
 

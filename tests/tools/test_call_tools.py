@@ -229,6 +229,14 @@ def test_a_template_with_tools_gets_them_and_the_calls_of_the_history(tools):
     assert prompt.startswith("get_weather get_time nest <tool_call>") and "[Oslo]" in prompt
 
 
+def test_arguments_of_the_history_that_are_no_json_are_named(plain_model, tools):
+    call = {"function": {"name": "get_time", "arguments": "{city}"}}
+    messages = [*MESSAGES, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    for model in (plain_model, make_model(KNOWING)):
+        with pytest.raises(structspec.PromptError, match=r"a call of .get_time.* no JSON"):
+            prepare(model, messages, tools)
+
+
 def test_reasoning_follows_the_template_the_prompt_and_the_caller(tools):
     thinking = PLAIN.replace("assistant: ", "assistant: {# <think> #}")
     opened = PLAIN.replace("assistant: ", "assistant: <think>\n")

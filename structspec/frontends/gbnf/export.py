@@ -21,8 +21,7 @@ import re
 from structspec import ir
 from structspec.errors import UnsupportedFeature
 from structspec.frontends.regex.classes import SCALARS, complement
-from structspec.frontends.rules.names import rename
-from structspec.frontends.rules.plain import plain
+from structspec.frontends.rules.printer import Printer
 
 __all__ = ["to_gbnf"]
 
@@ -36,19 +35,12 @@ def to_gbnf(grammar: ir.GrammarIR) -> str:
 
     Raises `Unsatisfiable`, `UnsupportedFeature` and `BudgetExceeded` as `plain` does.
     """
-    flat = plain(grammar)
-    printer = _Printer(flat)
-    order = [flat.start, *(name for name in flat.rules if name != flat.start)]
-    for name in order:
-        printer.define(printer.names[name], flat.rules[name])
-    return "\n".join(printer.lines)
+    return _Printer(grammar).text()
 
 
-class _Printer:
+class _Printer(Printer):
     def __init__(self, grammar: ir.GrammarIR) -> None:
-        self.names = rename(grammar.rules, grammar.start, "root", _legal)
-        self.lines: list[str] = []
-        self._taken = set(self.names.values())
+        super().__init__(grammar, "root", _legal, "-")
         self._copies: dict[tuple[str, int, int], str] = {}
 
     def define(self, name: str, node: ir.Node) -> None:
@@ -118,11 +110,7 @@ class _Printer:
     def _block(self, item: str, minimum: int, maximum: int) -> str:
         key = (item, minimum, maximum)
         if key not in self._copies:
-            number = len(self._copies) + 1
-            while f"copies-{number}" in self._taken:
-                number += 1
-            name = self._copies[key] = f"copies-{number}"
-            self._taken.add(name)
+            name = self._copies[key] = self.fresh("copies", len(self._copies) + 1)
             self.lines.append(f"{name} ::= {self.repeat(item, minimum, maximum)}")
         return self._copies[key]
 

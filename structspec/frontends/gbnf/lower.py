@@ -32,6 +32,7 @@ from structspec.frontends.gbnf.ast import (
     Token,
 )
 from structspec.frontends.gbnf.parse import parse
+from structspec.frontends.regex import MOST_COPIES
 from structspec.frontends.regex.classes import SCALARS, complement, normalise
 from structspec.frontends.rules.finish import finish
 from structspec.frontends.rules.names import no_rule
@@ -39,10 +40,7 @@ from structspec.frontends.rules.simplify import repeat
 from structspec.frontends.rules.source import Source
 from structspec.report import Entry, Report
 
-__all__ = ["MOST_COPIES", "lower_gbnf"]
-
-#: The most copies that a repetition may ask for.
-MOST_COPIES = 1 << 27
+__all__ = ["lower_gbnf"]
 
 
 def lower_gbnf(text: str, start: str = "root") -> tuple[ir.GrammarIR, Report]:

@@ -1,9 +1,9 @@
 """The JSON Schema front end: drafts 4, 6, 7, 2019-09 and 2020-12.
 
-``load`` reads a document, ``places`` interns its subschemas and reports on every keyword,
-``assertions`` and ``normal`` turn subschemas into normal forms (``algebra`` with ``numbers``,
-``strings``, ``arrays``, ``objects``), ``lower`` writes normal forms as a grammar with ``spelling``
-for characters and ``digits`` for numbers.
+``load`` reads a ``document`` of ``exact`` values, ``places`` interns its subschemas and reports on
+every keyword, ``assertions`` and ``normal`` turn subschemas into normal forms (``algebra`` with
+``numbers``, ``strings``, ``arrays``, ``objects``), ``lower`` writes normal forms as a grammar with
+``spelling`` for characters and ``digits`` for numbers.
 
 Invariant: the grammar accepts exactly the texts that the schema allows under the policies of
 `SchemaOptions` (at worst fewer spellings of the same values, reported as narrowed), or
@@ -46,7 +46,7 @@ def lower_schema(
 ) -> tuple[GrammarIR, Report]:
     """Lower a schema (a JSON value, or its text) to a grammar; report on every keyword.
 
-    exact: the schema is what `load.read_text` made of a text, so that it need not be copied.
+    exact: the schema is what `exact.read_text` made of a text, so that it need not be copied.
 
     Raises SchemaError if it is not a schema (with the pointer, or line and column of the text),
     UnsupportedFeature if it cannot be exact, BudgetExceeded if it would take longer than `limits`

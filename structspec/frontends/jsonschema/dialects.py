@@ -15,12 +15,13 @@ Example::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from structspec.errors import UnsupportedFeature
 from structspec.frontends.jsonschema.budget import spend
+from structspec.frontends.jsonschema.drafts import draft_named
 from structspec.frontends.jsonschema.keywords import keyword_of, subschemas
 
 __all__ = ["Inert", "settle"]
@@ -94,14 +95,12 @@ def settle(
     root: Any,
     containers: list[Any],
     resources: Mapping[str, Any],
-    draft_named: Callable[[str], int | None],
     assert_formats: bool,
 ) -> Any:
     """The document with all dialects of its own resolved; the same object if it has none.
 
-    `containers` are its objects and arrays.
-    `resources` are the documents that metaschemas may be found in; `draft_named` knows the URIs of
-    the drafts. Raises UnsupportedFeature for vocabularies that are demanded but not known.
+    `containers` are its objects and arrays, `resources` the documents that metaschemas may be found
+    in. Raises UnsupportedFeature for vocabularies that are demanded but not known.
     """
     if not isinstance(root, dict):
         return root
@@ -112,11 +111,11 @@ def settle(
         if not isinstance(uri, str):
             return above
         if uri not in known:
-            known[uri] = _read(uri, resources, draft_named, assert_formats)
+            known[uri] = _read(uri, resources, assert_formats)
         return known[uri]
 
     first = dialect(root, None)
-    if first is None and not _mentions_others(containers, draft_named):
+    if first is None and not _mentions_others(containers):
         return root
     box = [root]
     stack: list[tuple[Any, Any, dict[str, Any], _Dialect | None]] = [(box, 0, root, None)]
@@ -153,7 +152,7 @@ def settle(
     return box[0]
 
 
-def _mentions_others(containers: list[Any], draft_named: Callable[[str], int | None]) -> bool:
+def _mentions_others(containers: list[Any]) -> bool:
     """Whether some ``$schema`` inside names no draft."""
     for top in containers:
         if type(top) is dict and "$schema" in top:
@@ -166,7 +165,6 @@ def _mentions_others(containers: list[Any], draft_named: Callable[[str], int | N
 def _read(
     uri: str,
     resources: Mapping[str, Any],
-    draft_named: Callable[[str], int | None],
     assert_formats: bool,
 ) -> _Dialect | None:
     """The dialect of a URI; None for a draft, and for what no document describes."""

@@ -21,8 +21,9 @@ from decimal import Decimal
 from typing import Any
 
 from structspec.frontends.jsonschema.dialects import Inert
+from structspec.frontends.jsonschema.drafts import Draft
 from structspec.frontends.jsonschema.formats import Format, format_of
-from structspec.frontends.jsonschema.keywords import Draft, hint, keyword_of, overridden
+from structspec.frontends.jsonschema.keywords import hint, keyword_of, overridden
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.report import Entry, Status
 

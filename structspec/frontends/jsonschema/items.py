@@ -35,16 +35,14 @@ from structspec.frontends.jsonschema.goals import FALSE, Goal, conjoin, negate
 from structspec.frontends.jsonschema.normal import Normaliser
 from structspec.frontends.jsonschema.places import Atlas
 from structspec.frontends.jsonschema.refusal import Refusal
+from structspec.frontends.regex import MOST_COPIES
 
-__all__ = ["MOST_COPIES", "Explorer", "Items", "Writer", "check_count"]
+__all__ = ["Explorer", "Items", "Writer", "check_count"]
 
 _MOST_STATES = 4096
 _MOST_EDGES = 32_768
 # More counts than this on one item are 2**n kinds of items.
 _MOST_COUNTS = 6
-
-#: Fewer of anything can be demanded than this; no text holds more.
-MOST_COPIES = 1 << 27
 
 _COMMA = ir.Bytes(b",")
 # Symbols without text, see `structspec.automata.distinct`.

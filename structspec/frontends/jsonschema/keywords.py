@@ -20,10 +20,11 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
+from structspec.integers import is_int
+
 __all__ = [
     "SUBSCHEMA_SHAPES",
     "TYPES",
-    "Draft",
     "Keyword",
     "asserting",
     "handling",
@@ -33,7 +34,6 @@ __all__ = [
     "subschemas",
 ]
 
-Draft: TypeAlias = Literal[4, 6, 7, 2019, 2020]
 Role: TypeAlias = Literal["assertion", "annotation", "core"]
 
 TYPES = ("null", "boolean", "number", "integer", "string", "array", "object")
@@ -243,8 +243,7 @@ def _positive(value: Any, draft: int) -> str | None:
 
 
 def _count(value: Any, draft: int) -> str | None:
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return None if good else "must be an integer of at least 0"
+    return None if is_int(value, 0) else "must be an integer of at least 0"
 
 
 def _list(value: Any, draft: int) -> str | None:

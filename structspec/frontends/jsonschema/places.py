@@ -30,25 +30,18 @@ from referencing.exceptions import Unresolvable
 
 from structspec.errors import SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.budget import meter, spend
-from structspec.frontends.jsonschema.fates import Fates, asserted_format
-from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
-from structspec.frontends.jsonschema.keywords import (
-    Draft,
-    asserting,
-    handling,
-    overridden,
-    subschemas,
-)
-from structspec.frontends.jsonschema.load import (
+from structspec.frontends.jsonschema.document import (
     Document,
     Target,
     base_uri,
     containers_of,
-    draft_of,
     dynamic_anchors,
     dynamic_target,
-    specification_of,
 )
+from structspec.frontends.jsonschema.drafts import Draft, draft_of, specification_of
+from structspec.frontends.jsonschema.fates import Fates, asserted_format
+from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
+from structspec.frontends.jsonschema.keywords import asserting, handling, overridden, subschemas
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.pointers import ROOT, Pointer
 from structspec.frontends.jsonschema.records import record

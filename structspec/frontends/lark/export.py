@@ -21,8 +21,7 @@ import re
 
 from structspec import ir
 from structspec.frontends.regex.classes import SCALARS, complement
-from structspec.frontends.rules.names import rename
-from structspec.frontends.rules.plain import plain
+from structspec.frontends.rules.printer import Printer
 
 __all__ = ["to_lark"]
 
@@ -37,19 +36,12 @@ def to_lark(grammar: ir.GrammarIR) -> str:
 
     Raises `Unsatisfiable`, `UnsupportedFeature` and `BudgetExceeded` as `plain` does.
     """
-    flat = plain(grammar)
-    printer = _Printer(flat)
-    order = [flat.start, *(name for name in flat.rules if name != flat.start)]
-    for name in order:
-        printer.define(printer.names[name], flat.rules[name])
-    return "\n".join(printer.lines)
+    return _Printer(grammar).text()
 
 
-class _Printer:
+class _Printer(Printer):
     def __init__(self, grammar: ir.GrammarIR) -> None:
-        self.names = rename(grammar.rules, grammar.start, "start", _legal, "_")
-        self.lines: list[str] = []
-        self._taken = set(self.names.values())
+        super().__init__(grammar, "start", _legal, "_")
         self._parts: dict[ir.Node, str] = {}
 
     def define(self, name: str, node: ir.Node) -> None:
@@ -79,11 +71,7 @@ class _Printer:
                 return name if _TOKEN.fullmatch(name) else f"%special {json.dumps(name)}"
         found = self._parts.get(node)
         if found is None:
-            number = len(self._parts) + 1
-            while f"part_{number}" in self._taken:
-                number += 1
-            found = self._parts[node] = f"part_{number}"
-            self._taken.add(found)
+            found = self._parts[node] = self.fresh("part", len(self._parts) + 1)
             self.define(found, node)
         return found
 

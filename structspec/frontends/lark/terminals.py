@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from structspec import ir
-from structspec.automata.chardfa import CharDfa
+from structspec.automata.chardfa import CharDfa, CharNfa
 from structspec.errors import BudgetExceeded, SchemaError, UnsupportedFeature
 from structspec.frontends.lark.extensions import AND, JSON, NOT, SPECIAL
 from structspec.frontends.lark.load import Loaded
@@ -104,12 +104,11 @@ class Terminals:
         except UnsupportedFeature as error:
             raise self._refusal(error.keyword, error.reason) from error
         if result.depends is not None:
+            where = "past its end" if result.depends == "lookahead" else "before its start"
             reason = (
                 f"the {result.depends} (or anchor, or word boundary) of the terminal {shown} looks "
-                "past its end" if result.depends == "lookahead"
-                else f"the {result.depends} (or anchor, or word boundary) of the terminal {shown} "
-                "looks before its start"
-            )  # fmt: skip
+                f"{where}"
+            )
             if not self._widen:
                 raise self._refusal(
                     result.depends,
@@ -159,7 +158,7 @@ class Terminals:
                 low, high = (self._character(token) for token in tree.children)
                 if low > high:
                     raise self._error(tree.children[0], "the range is out of order")
-                return ast.Chars(((low, high),)) if low <= high else ast.NEVER
+                return ast.Chars(((low, high),))
         if tree.data == "alias":
             raise self._error(tree.children[-1], "terminals cannot have aliases")
         raise self._error(None, f"a terminal cannot contain this ({tree.data})")
@@ -364,26 +363,17 @@ def _mark(tree: Any) -> str | None:
 
 def _in_a_row(parts: list[CharDfa]) -> CharDfa:
     """The texts of the parts one after another."""
-    from structspec.automata.chardfa import CharNfa
-
     nfa = CharNfa()
     start = end = nfa.state()
     for part in parts:
-        states = [nfa.state() for _ in part.rows]
-        nfa.join(end, states[0])
-        end = nfa.state()
-        for state in range(len(part.rows)):
-            for ranges, target in part.edges(state):
-                nfa.read(states[state], ranges, states[target])
-            if state in part.accepting:
-                nfa.join(states[state], end)
+        first, done = _added(nfa, part)
+        nfa.join(end, first)
+        end = done
     return CharDfa.of_nfa(nfa, start, end)
 
 
 def _copies(item: CharDfa, minimum: int, maximum: int | None) -> CharDfa:
     """`minimum` to `maximum` copies."""
-    from structspec.automata.chardfa import CharNfa
-
     nfa = CharNfa()
     start = end = nfa.state()
     last = nfa.state()
@@ -391,16 +381,22 @@ def _copies(item: CharDfa, minimum: int, maximum: int | None) -> CharDfa:
     for made in range(copies):
         if made >= minimum:
             nfa.join(end, last)
-        states = [nfa.state() for _ in item.rows]
-        nfa.join(end, states[0])
-        done = nfa.state()
-        for state in range(len(item.rows)):
-            for ranges, target in item.edges(state):
-                nfa.read(states[state], ranges, states[target])
-            if state in item.accepting:
-                nfa.join(states[state], done)
+        first, done = _added(nfa, item)
+        nfa.join(end, first)
         if maximum is None and made == copies - 1:
-            nfa.join(done, states[0])
+            nfa.join(done, first)
         end = done
     nfa.join(end, last)
     return CharDfa.of_nfa(nfa, start, last)
+
+
+def _added(nfa: CharNfa, dfa: CharDfa) -> tuple[int, int]:
+    """A copy of an automaton inside of another: the states before and behind its texts."""
+    states = [nfa.state() for _ in dfa.rows]
+    done = nfa.state()
+    for state in range(len(dfa.rows)):
+        for ranges, target in dfa.edges(state):
+            nfa.read(states[state], ranges, states[target])
+        if state in dfa.accepting:
+            nfa.join(states[state], done)
+    return states[0], done

@@ -13,7 +13,10 @@ that no finite automaton or none of ours has (backreference, ECMA's modifiers, a
 unknown properties) raises `UnsupportedFeature` by name. Nothing is ignored. Laziness changes which
 match is preferred, not which texts match, and is dropped; what cuts off alternatives is refused.
 
-Cost: linear in the pattern. Sibling: `resolve`, which gives the assertions their meaning.
+Cost: linear in the pattern.
+
+Siblings: `characters` reads what stands for characters; `resolve` gives the assertions their
+meaning.
 
 Example::
 
@@ -25,10 +28,9 @@ minimum=0, maximum=1)))
 from __future__ import annotations
 
 import re
-import unicodedata
 from typing import Final, Literal, NoReturn
 
-from structspec.errors import SchemaError, UnsupportedFeature
+from structspec.errors import SchemaError
 from structspec.frontends.regex import classes
 from structspec.frontends.regex.ast import (
     Chars,
@@ -42,7 +44,7 @@ from structspec.frontends.regex.ast import (
     concat,
     width,
 )
-from structspec.frontends.regex.case import ignoring_case
+from structspec.frontends.regex.characters import CharacterReader
 
 __all__ = ["MOST_COPIES", "Dialect", "number", "parse"]
 
@@ -52,13 +54,10 @@ MOST_COPIES = 1 << 27
 Dialect = Literal["ecma", "python"]
 
 _DEPTH: Final = 100
-_SYNTAX: Final = "^$\\.*+?()[]{}|/"
-_CONTROLS: Final = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 _LOOKAROUND: Final = {
     "=": (False, False), "!": (False, True), "<=": (True, False), "<!": (True, True)
 }  # fmt: skip
 _LINE: Final = Chars(classes.complement(((10, 10),)))
-_Class = classes.Ranges
 
 
 def number(digits: str) -> int:
@@ -79,37 +78,12 @@ def parse(pattern: str, dialect: Dialect = "ecma", *, web: bool = False, flags: 
     return _Parser(pattern, dialect == "python", web, flags).whole()
 
 
-class _Parser:
+class _Parser(CharacterReader):
     def __init__(self, pattern: str, python: bool, web: bool, flags: str = "") -> None:
-        self.pattern = pattern
-        self.python = python
-        self.loose = python or web  # lone brackets and braces are characters
-        self.at = 0
+        super().__init__(pattern, python, web, flags)
         self.depth = 0
         self.names: set[str] = set()
         self.behind = 0  # lookbehinds around the place
-        self.flags = self.checked(flags, 0)
-
-    # -- small steps -------------------------------------------------------------------------
-
-    def fail(self, message: str, at: int | None = None) -> NoReturn:
-        """Raise `SchemaError` for the place `at` (default: here)."""
-        place = self.at if at is None else at
-        line = self.pattern.count("\n", 0, place) + 1
-        column = place - (self.pattern.rfind("\n", 0, place) + 1) + 1
-        raise SchemaError(
-            f"in the pattern {self.pattern!r:.120}: {message}", line=line, column=column
-        )
-
-    def refuse(self, keyword: str, reason: str, at: int) -> NoReturn:
-        """Raise `UnsupportedFeature` for a construct that starts at `at`."""
-        raise UnsupportedFeature(
-            keyword,
-            "",
-            f"{reason} (column {at + 1} of the pattern {self.pattern!r:.120})",
-            line=self.pattern.count("\n", 0, at) + 1,
-            column=at - self.pattern.rfind("\n", 0, at),
-        )
 
     def copies(self, digits: str, at: int) -> int:
         """A lower bound of a quantifier; absurd ones are refused."""
@@ -117,32 +91,7 @@ class _Parser:
             self.refuse("repetition", f"more than {MOST_COPIES} copies cannot be asked for", at)
         return count
 
-    def peek(self, length: int = 1) -> str:
-        return self.pattern[self.at : self.at + length]
-
-    def take(self, text: str) -> bool:
-        if self.pattern.startswith(text, self.at):
-            self.at += len(text)
-            return True
-        return False
-
-    def match(self, expression: str) -> re.Match[str] | None:
-        found = re.compile(expression).match(self.pattern, self.at)
-        if found:
-            self.at = found.end()
-        return found
-
     # -- structure ---------------------------------------------------------------------------
-
-    def checked(self, letters: str, start: int) -> frozenset[str]:
-        """The flags named by `letters`, as `re` allows them for text patterns."""
-        if "L" in letters:
-            self.fail("the flag L is for patterns of bytes", start)
-        if set(letters) - set("aimsux"):
-            self.fail(f"unknown flags {letters!r}", start)
-        if "a" in letters and "u" in letters:
-            self.fail("the flags a and u exclude each other", start)
-        return frozenset(letters) - {"u"}
 
     def whole(self) -> Node:
         if self.python:
@@ -261,12 +210,6 @@ class _Parser:
         ranges = classes.normalise([(code, code)])
         return Chars(self.folded(ranges))
 
-    def folded(self, ranges: _Class) -> _Class:
-        """The ranges, with other cases where the flag i holds."""
-        if "i" not in self.flags:
-            return ranges
-        return ignoring_case(ranges, ascii_only="a" in self.flags)
-
     # -- groups ------------------------------------------------------------------------------
 
     def group(self, start: int) -> Node:
@@ -370,150 +313,3 @@ class _Parser:
         if number(found[0]) > total:
             self.fail(f"\\{found[0]} refers to a group that the pattern does not have", start)
         self.refuse("backreference", "it is not a regular language", start)
-
-    def shorthand(self, start: int) -> _Class | None:
-        r"""`\d`, `\w`, `\s`, `\p{...}` and their negations, if one stands here."""
-        sign = self.peek()
-        if sign and sign in "dDwWsS":
-            self.at += 1
-            if self.python and "a" not in self.flags:
-                found: _Class = classes.python_shorthand(sign.lower())
-            elif self.python and sign in "sS":
-                found = classes.ASCII_SPACE
-            else:
-                found = {"d": classes.DIGIT, "w": classes.WORD, "s": classes.SPACE}[sign.lower()]
-            return found if sign.islower() else classes.complement(found)
-        if sign and sign in "pP" and not self.python:
-            self.at += 1
-            name = self.match(r"\{([A-Za-z0-9_]+(?:=[A-Za-z0-9_]+)?)\}")
-            if not name:
-                self.fail(f"\\{sign} must be followed by {{Property}} or {{Property=Value}}", start)
-            ranges = classes.resolve_property(name[1])
-            if ranges is None:
-                self.refuse(
-                    f"\\{sign}{{{name[1]}}}", "this Unicode property is not known here", start
-                )
-            return ranges if sign == "p" else classes.complement(ranges)
-        return None
-
-    def character_escape(self, start: int, *, in_class: bool) -> int:
-        """The code point of an escape for one character."""
-        sign = self.peek()
-        if not sign:
-            self.fail("the pattern ends with a backslash", start)
-        self.at += 1
-        if sign in _CONTROLS:
-            return _CONTROLS[sign]
-        if sign == "x":
-            return self.hexadecimal(r"[0-9a-fA-F]{2}", "\\x needs two hexadecimal digits", start)
-        if sign == "u":
-            return self.unicode_escape(start)
-        if in_class and sign == "b":
-            return 8
-        if self.python:
-            return self.python_escape(sign, start)
-        if sign == "c":
-            letter = self.match(r"[a-zA-Z]")
-            if not letter:
-                self.fail("\\c needs a letter", start)
-            return ord(letter[0]) % 32
-        if sign == "0":
-            if self.peek() in set("0123456789"):
-                self.fail("\\0 must not be followed by a digit; use \\x", start)
-            return 0
-        if sign in _SYNTAX or (in_class and sign == "-"):
-            return ord(sign)
-        if self.loose and not (sign.isascii() and sign.isalnum()):
-            return ord(sign)
-        self.fail(f"\\{sign} is not an escape of ECMA-262 with the u flag", start)
-
-    def unicode_escape(self, start: int) -> int:
-        if not self.python and self.take("{"):
-            code = self.hexadecimal(r"[0-9a-fA-F]+(?=\})", "\\u{ needs hexadecimal digits", start)
-            self.at += 1
-            if code > 0x10FFFF:
-                self.fail(f"\\u{{{code:x}}} is beyond U+10FFFF", start)
-            return code
-        digits = r"[0-9a-fA-F]{4}"
-        code = self.hexadecimal(digits, "\\u needs four hexadecimal digits", start)
-        if not self.python and 0xD800 <= code <= 0xDBFF:
-            low = self.match(r"\\u([dD][c-fC-F][0-9a-fA-F]{2})")
-            if low:
-                return 0x10000 + ((code - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)
-        return code
-
-    def hexadecimal(self, form: str, message: str, start: int) -> int:
-        digits = self.match(form)
-        if not digits:
-            self.fail(message, start)
-        return int(digits[0], 16)
-
-    def python_escape(self, sign: str, start: int) -> int:
-        if sign == "a":
-            return 7
-        if sign == "U":
-            code = self.hexadecimal(r"[0-9a-fA-F]{8}", "\\U needs eight hexadecimal digits", start)
-            if code > 0x10FFFF:
-                self.fail(f"\\U{code:08x} is beyond U+10FFFF", start)
-            return code
-        if sign == "N":
-            name = self.match(r"\{([^}]+)\}")
-            try:
-                return ord(unicodedata.lookup(name[1])) if name else self.fail("\\N needs {name}")
-            except (KeyError, TypeError):
-                self.fail("\\N names no character", start)
-        if sign in set("01234567"):
-            digits = self.match(r"[0-7]{0,2}")
-            return int(sign + (digits[0] if digits else ""), 8)
-        if sign.isascii() and sign.isalnum():
-            self.fail(f"\\{sign} is not an escape of Python's re", start)
-        return ord(sign)
-
-    # -- character classes -------------------------------------------------------------------
-
-    def character_class(self, start: int) -> _Class:
-        """After `[`: the set of characters up to `]`."""
-        negated = self.take("^")
-        found: list[tuple[int, int]] = []
-        first = True
-        while True:
-            if self.at >= len(self.pattern):
-                self.fail("this '[' is never closed", start)
-            if self.peek() == "]" and not (first and self.python):
-                self.at += 1
-                break
-            first = False
-            found.extend(self.class_item())
-        ranges = classes.normalise(found)
-        ranges = self.folded(ranges)
-        return classes.complement(ranges) if negated else ranges
-
-    def class_item(self) -> _Class:
-        """One member: a character, a range or a class escape."""
-        start = self.at
-        low = self.class_atom()
-        if self.peek() != "-" or self.peek(2) in ("-", "-]"):
-            return low if isinstance(low, tuple) else ((low, low),)
-        self.at += 1
-        high = self.class_atom()
-        if isinstance(low, tuple) or isinstance(high, tuple):
-            if self.python or not self.loose:
-                self.fail("a range of a class must be between two characters", start)
-            parts = [x if isinstance(x, tuple) else ((x, x),) for x in (low, high)]
-            return (*parts[0], (0x2D, 0x2D), *parts[1])
-        if low > high:
-            self.fail(f"the range is out of order: U+{low:04X} > U+{high:04X}", start)
-        return ((low, high),)
-
-    def class_atom(self) -> int | _Class:
-        start = self.at
-        sign = self.peek()
-        if not sign:
-            self.fail("a class is never closed", start)
-        self.at += 1
-        if sign != "\\":
-            return ord(sign)
-        shorthand = self.shorthand(start)
-        if shorthand is not None:
-            return shorthand
-        return self.character_escape(start, in_class=True)

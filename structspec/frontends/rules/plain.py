@@ -19,7 +19,8 @@ Example::
     >>> from structspec import ir
     >>> star = ir.Automaton((((ir.Bytes(b"a"), 0),),), frozenset((0,)))
     >>> plain(ir.GrammarIR({"r": star}, "r")).rules["r-0"]
-    Choice(items=(Sequence(items=()), Sequence(items=(Bytes(value=b'a'), Rule(name='r-0')))))
+    Choice(items=(Sequence(items=()), Sequence(items=(Bytes(value=b'a'), \
+Rule(name='r-0', called=False)))))
 """
 
 from __future__ import annotations

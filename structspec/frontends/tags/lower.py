@@ -35,7 +35,7 @@ from structspec.frontends.tags.read import read_structural_tag
 from structspec.frontends.types import describe
 from structspec.report import Entry, Report
 
-__all__ = ["lower_tags", "with_prefix"]
+__all__ = ["lower_tags"]
 
 _End = str | spec.Token
 
@@ -314,7 +314,7 @@ class _Lowering:
         """The rules of another grammar under names of their own; its start."""
         self._grammars += 1
         prefix = f"{self._grammars}:"
-        self.rules.update(with_prefix(grammar.rules, prefix))
+        self.rules.update(_with_prefix(grammar.rules, prefix))
         return ir.Rule(prefix + grammar.start)
 
     def _repeat(self, item: ir.Node, minimum: int, maximum: int | None, place: str) -> ir.Node:
@@ -337,7 +337,7 @@ class _Lowering:
         return ir.Rule(name)
 
 
-def with_prefix(rules: Mapping[str, ir.Node], prefix: str) -> dict[str, ir.Node]:
+def _with_prefix(rules: Mapping[str, ir.Node], prefix: str) -> dict[str, ir.Node]:
     """The rules under new names, references included. Shared nodes stay shared."""
     known: dict[int, ir.Node] = {}
 

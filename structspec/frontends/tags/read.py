@@ -24,6 +24,7 @@ from typing import Any, get_args
 
 from structspec.errors import SchemaError, UnsupportedFeature
 from structspec.frontends.tags import spec
+from structspec.integers import is_int
 
 __all__ = ["read_structural_tag"]
 
@@ -100,16 +101,16 @@ def _json_schema(item: Mapping[str, Any], place: str) -> spec.Content:
     _only(item, ("type", "json_schema", "style", "any_order", "excludes"), place)
     if item.get("style", "json") != "json":
         raise UnsupportedFeature("style", place, f"only JSON is written, not {item['style']}")
-    for key in ("any_order", "excludes"):
+    for key, reason in (
+        (
+            "any_order",
+            "it weakens or cuts the schema; the compile option key_order='any' keeps the schema "
+            "whole",
+        ),
+        ("excludes", "it has no exact meaning beside the schema's own strings"),
+    ):
         if item.get(key):
-            raise UnsupportedFeature(
-                key,
-                place,
-                "it weakens or cuts the schema; the compile option key_order='any' "
-                "keeps the schema whole"
-                if key == "any_order"
-                else "it has no exact meaning beside the schema's own strings",
-            )
+            raise UnsupportedFeature(key, place, reason)
     schema = item.get("json_schema")
     if not isinstance(schema, Mapping | bool):
         raise SchemaError("json_schema is an object or a boolean", pointer=f"{place}/json_schema")
@@ -123,7 +124,7 @@ def _any_text(item: Mapping[str, Any], place: str) -> spec.Content:
             "max_tokens", place, "a grammar counts characters, not tokens; use max_chars"
         )
     most = item.get("max_chars")
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
+    if most is not None and not is_int(most, 0):
         raise SchemaError("max_chars is a number from 0 on", pointer=f"{place}/max_chars")
     return spec.AnyText(_strings(item, "excludes", place, ()), most)
 
@@ -169,7 +170,7 @@ def _repeat(item: Mapping[str, Any], place: str) -> spec.Content:
     bounds = []
     for key in ("min", "max"):
         bound = item.get(key)
-        if isinstance(bound, bool) or not isinstance(bound, int) or bound < -1:
+        if not is_int(bound, -1):
             raise SchemaError(f"{key} is a number", pointer=f"{place}/{key}")
         bounds.append(bound)
     content = _format(item.get("content"), f"{place}/content")

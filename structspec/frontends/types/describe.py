@@ -12,7 +12,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, get_origin
 
 from structspec.errors import SchemaError
-from structspec.frontends.jsonschema.load import read_text
+from structspec.frontends.jsonschema.exact import read_text
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -85,7 +85,7 @@ def _from_text(text: str) -> TypeSpec:
     try:
         schema = read_text(text)
     except SchemaError as error:
-        if text.lstrip()[:1] in ("{", "t", "f") and text.strip():
+        if text.lstrip()[:1] in ("{", "t", "f"):
             raise
         raise SchemaError(
             f"{text[:40]!r} is neither a type nor the JSON text of a schema; pass {_KINDS}. No "

@@ -1,6 +1,4 @@
-"""Draft heads as modules: one transformer layer on the target's own states, and their files.
-
-Owns `EagleHead` (the layouts of EAGLE-3 and EAGLE), `MedusaHeads`, and reading and writing them.
+"""`EagleHead`: one transformer layer on the target's own states, as in EAGLE-3 or EAGLE.
 
 EAGLE-3, with e the embedding of the next token and g what the target (or the head itself) knew::
 
@@ -14,7 +12,6 @@ one learnt weight per kind of match::
     q = (1 - σ(w)) · softmax(logits) + σ(w) · [the copied token]
 
 EAGLE: x = fc · [e, g] through an ordinary layer without its first norm, g the target's last state.
-Medusa: head k is a few residual blocks x + silu(W x) and a projection, for the token k + 2 ahead.
 
 Invariants
 - rotary positions, embeddings and, unless the file has one, the output matrix are the target's;
@@ -22,9 +19,10 @@ Invariants
 
 Cost: EAGLE-3 on SmolLM2-135M has 5.1 million parameters beside the target's own embedding.
 
-Siblings: `eagle` and `medusa` draft with them, `training` makes an EAGLE-3 head.
+Siblings: `head_layer` has the layer and `head_files` the folder; `eagle.EagleDraft` drafts with a
+head, `training` makes one; `medusa_heads` is simpler, and its tokens do not read each other.
 
-Papers: EAGLE (arXiv 2401.15077), EAGLE-3 (arXiv 2503.01840), Medusa (arXiv 2401.10774).
+Papers: EAGLE (arXiv 2401.15077), EAGLE-3 (arXiv 2503.01840).
 
 Example::
 
@@ -34,8 +32,7 @@ Example::
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,126 +40,13 @@ import torch
 from torch import Tensor, nn
 
 from structspec.drafting.copying import STARTING
-from structspec.errors import DraftError, MissingExtra
+from structspec.drafting.head_files import fill, portrait, read_head, refuse_other, write_head
+from structspec.drafting.head_layer import HeadCache, Layer, Norm
+from structspec.errors import DraftError
 from structspec.linear import linear, product
 from structspec.models import Model
 
-__all__ = ["SHIPPED", "EagleHead", "HeadCache", "MedusaHeads"]
-
-#: The head that comes with the package, for the default model.
-SHIPPED = Path(__file__).parent / "weights" / "smollm2-135m-instruct"
-
-_WEIGHTS = (
-    "model.safetensors",
-    "pytorch_model.bin",
-    "medusa_lm_head.safetensors",
-    "medusa_lm_head.pt",
-)
-
-
-class HeadCache:
-    """Keys and values of one sequence, [heads, T, width]; cut by slicing."""
-
-    def __init__(self) -> None:
-        self.keys: Tensor | None = None
-        self.values: Tensor | None = None
-
-    @property
-    def length(self) -> int:
-        """Cached positions."""
-        return 0 if self.keys is None else int(self.keys.shape[1])
-
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add places and return all of them."""
-        if self.keys is None or self.values is None:
-            self.keys, self.values = keys, values
-        else:
-            self.keys = torch.cat([self.keys, keys], dim=1)
-            self.values = torch.cat([self.values, values], dim=1)
-        return self.keys, self.values
-
-    def branch(self) -> HeadCache:
-        """A cache that starts as this one; appending to it leaves this one alone."""
-        twin = HeadCache()
-        twin.keys, twin.values = self.keys, self.values
-        return twin
-
-
-class _Norm(nn.Module):
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = x.float() if x.dtype != torch.float64 else x
-        scaled = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return self.weight * scaled.to(x.dtype)
-
-
-class _Attention(nn.Module):
-    def __init__(self, width: int, size: int, heads: int, groups: int, head_dim: int) -> None:
-        super().__init__()
-        self.heads, self.groups, self.head_dim = heads, groups, head_dim
-        self.q_proj = nn.Linear(width, heads * head_dim, bias=False)
-        self.k_proj = nn.Linear(width, groups * head_dim, bias=False)
-        self.v_proj = nn.Linear(width, groups * head_dim, bias=False)
-        self.o_proj = nn.Linear(heads * head_dim, size, bias=False)
-
-    def project(self, x: Tensor, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [heads, T, width], keys and values [groups, T, width]."""
-
-        def split(y: Tensor, count: int) -> Tensor:
-            return y.view(len(x), count, self.head_dim).transpose(0, 1)
-
-        made = [product(layer, x) for layer in (self.q_proj, self.k_proj, self.v_proj)]
-        q, k = split(made[0], self.heads), split(made[1], self.groups)
-        cos, sin = rotary
-        turned_q = q * cos + _half_turn(q) * sin
-        return turned_q, k * cos + _half_turn(k) * sin, split(made[2], self.groups)
-
-    def attend(self, q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
-        """Attention of q over the visible places, bool [T, S]; returns [T, size]."""
-        return product(self.o_proj, self.mix(q, keys, values, visible))
-
-    def mix(self, q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
-        """The values that q sees, before the last projection: [T, heads · width]."""
-        repeat = self.heads // self.groups
-        if q.shape[1] == 1 and not torch.is_grad_enabled():
-            # the heads of a group are rows of one product: no copies of their keys
-            one = q.reshape(self.groups, repeat, self.head_dim) * self.head_dim**-0.5
-            scores = (one @ keys.transpose(1, 2)).masked_fill(~visible, -torch.inf)
-            return (scores.softmax(-1) @ values).reshape(1, -1)
-        keys, values = keys.repeat_interleave(repeat, 0), values.repeat_interleave(repeat, 0)
-        mixed = nn.functional.scaled_dot_product_attention(q, keys, values, attn_mask=visible)
-        return mixed.transpose(0, 1).reshape(q.shape[1], -1)
-
-
-class _MLP(nn.Module):
-    def __init__(self, size: int, inner: int) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(size, inner, bias=False)
-        self.up_proj = nn.Linear(size, inner, bias=False)
-        self.down_proj = nn.Linear(inner, size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        gate, up = product(self.gate_proj, x), product(self.up_proj, x)
-        return product(self.down_proj, nn.functional.silu(gate) * up)
-
-
-class _Layer(nn.Module):
-    def __init__(self, config: Any, wide: bool) -> None:
-        super().__init__()
-        size, heads = config.hidden_size, config.num_attention_heads
-        groups = getattr(config, "num_key_value_heads", None) or heads
-        head_dim = getattr(config, "head_dim", None) or size // heads
-        eps = getattr(config, "rms_norm_eps", 1e-6)
-        self.self_attn = _Attention(2 * size if wide else size, size, heads, groups, head_dim)
-        self.mlp = _MLP(size, config.intermediate_size)
-        if wide:
-            self.hidden_norm = _Norm(size, eps)
-            self.input_layernorm = _Norm(size, eps)
-        self.post_attention_layernorm = _Norm(size, eps)
+__all__ = ["EagleHead"]
 
 
 class EagleHead(nn.Module):
@@ -189,8 +73,8 @@ class EagleHead(nn.Module):
         size = config.hidden_size
         self.taps, self.first, self.size = tuple(taps), first, size
         self.fc = nn.Linear((len(taps) + first) * size, size, bias=False)
-        self.midlayer = _Layer(config, wide=not first)
-        self.norm = _Norm(size, getattr(config, "rms_norm_eps", 1e-6))
+        self.midlayer = Layer(config, wide=not first)
+        self.norm = Norm(size, getattr(config, "rms_norm_eps", 1e-6))
         self.register_buffer("draft_ids", torch.as_tensor(draft_ids, dtype=torch.long))
         self.lm_head: nn.Linear | None = None
         #: log-odds of copying for each kind of match (`copying`), None: a law without copies
@@ -348,20 +232,17 @@ class EagleHead(nn.Module):
 
         With `target` the head can be loaded for that model only.
         """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         tensors = {n: t.detach().half().contiguous() for n, t in self.named_parameters()}
         ids = self.draft_ids.cpu()
         tensors["d2t"] = ids - torch.arange(len(ids))
-        _safetensors().save_file(tensors, folder / "model.safetensors")
         config: dict[str, Any] = {
             "layout": "eagle3",
             "taps": list(self.taps),
             "draft_vocab_size": len(ids),
         }
         if target is not None:
-            config["target"] = {"name": target.name, **_portrait(target.model)}
-        (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+            config["target"] = {"name": target.name, **portrait(target.model)}
+        write_head(folder, tensors, config)
 
     @classmethod
     def load(cls, folder: str | Path, network: Any, taps: Sequence[int] | None = None) -> EagleHead:
@@ -370,9 +251,9 @@ class EagleHead(nn.Module):
         `taps` where the file does not say them: EAGLE-3's own choice is (2, half, all but 3).
         Raises `DraftError` for a file that was made for another target.
         """
-        tensors, config = _read(folder)
+        tensors, config = read_head(folder)
         if "target" in config:
-            _refuse_other(config["target"], network, f"{folder}")
+            refuse_other(config["target"], network, f"{folder}")
         depth = network.base_model.config.num_hidden_layers
         vocab = network.get_output_embeddings().weight.shape[0]
         # EAGLE's only layer stands in a list of one
@@ -394,132 +275,5 @@ class EagleHead(nn.Module):
             head.copies()
         if first:
             del head.norm
-        _fill(head, tensors, f"{folder}")
+        fill(head, tensors, f"{folder}")
         return head.to(network.get_input_embeddings().weight.device)
-
-
-class MedusaHeads(nn.Module):
-    """Medusa's heads: residual blocks and a projection each, for the tokens 2, 3, … ahead."""
-
-    def __init__(self, size: int, vocab: int, heads: int, blocks: int) -> None:
-        super().__init__()
-        self.heads = nn.ModuleList(
-            nn.ModuleList(
-                [*(_Block(size) for _ in range(blocks)), nn.Linear(size, vocab, bias=False)]
-            )
-            for _ in range(heads)
-        )
-
-    def logits(self, state: Tensor, head: int) -> Tensor:
-        """Logits [1, V] of one head behind the target's last state [1, size]."""
-        layers = list(self.heads[head].children())
-        for block in layers[:-1]:
-            state = block(state)
-        out: Tensor = layers[-1](state)
-        return out if out.dtype == torch.float64 else out.float()
-
-    @classmethod
-    def load(cls, folder: str | Path, network: Any) -> MedusaHeads:
-        """Read published Medusa weights (`k.block.linear.weight`, `k.blocks.weight`)."""
-        tensors, _ = _read(folder)
-        tensors = {name.removeprefix("medusa_head."): t for name, t in tensors.items()}
-        numbers = {tuple(map(int, name.split(".")[:2])) for name in tensors if name[:1].isdigit()}
-        if not numbers:
-            raise DraftError(f"{folder} holds no Medusa heads (tensors such as 0.0.linear.weight)")
-        output = network.get_output_embeddings().weight
-        heads, blocks = 1 + max(k for k, _ in numbers), max(b for _, b in numbers)
-        made = cls(output.shape[1], output.shape[0], heads, blocks)
-        _fill(made, {f"heads.{name}": t for name, t in tensors.items()}, f"{folder}")
-        return made.to(network.get_input_embeddings().weight.device, network.dtype)
-
-
-class _Block(nn.Module):
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(size, size)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + nn.functional.silu(self.linear(x))
-
-
-def _portrait(network: Any) -> dict[str, Any]:
-    """What tells a target from others: its sizes, and a few of its weights."""
-    config, layers = network.base_model.config, network.base_model.layers
-    weights = [network.get_input_embeddings().weight]
-    for layer in (layers[0], layers[-1]):
-        weights += [weight for weight in layer.parameters() if weight.dim() == 2][:3]
-    values = [w.detach().flatten()[:: max(1, w.numel() // 8)][:8].float().tolist() for w in weights]
-    return {
-        "hidden_size": config.hidden_size,
-        "layers": len(layers),
-        "vocab_size": int(network.get_output_embeddings().weight.shape[0]),
-        "fingerprint": [round(value, 6) for part in values for value in part],
-    }
-
-
-def _refuse_other(expected: Mapping[str, Any], network: Any, place: str) -> None:
-    """Raise unless the target is the one that a head was made for, in any precision."""
-    found = _portrait(network)
-    for name in ("hidden_size", "layers", "vocab_size"):
-        if found[name] != expected[name]:
-            raise DraftError(
-                f"the head in {place} was trained for {expected['name']}, whose {name} is "
-                f"{expected[name]}; this target's is {found[name]}; train one with "
-                "`structspec train-draft` or use another draft"
-            )
-    pairs = zip(found["fingerprint"], expected["fingerprint"], strict=True)
-    if any(abs(a - b) > 0.02 * abs(b) + 1e-3 for a, b in pairs):
-        raise DraftError(
-            f"the head in {place} was trained for {expected['name']}; this target has its sizes "
-            "but other weights; train one with `structspec train-draft` or use another draft"
-        )
-
-
-def _half_turn(x: Tensor) -> Tensor:
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat([-right, left], dim=-1)
-
-
-def _fill(module: nn.Module, tensors: Mapping[str, Tensor], place: str) -> None:
-    """Load tensors into a module; anything missing, unknown or of another shape is refused."""
-    own = dict(module.named_parameters())
-    missing, unknown = sorted(set(own) - set(tensors)), sorted(set(tensors) - set(own))
-    if missing or unknown:
-        what = f"lacks {missing[:3]}" if missing else f"has the unknown tensors {unknown[:3]}"
-        raise DraftError(f"the head in {place} {what}; its layout is not one that is known here")
-    with torch.no_grad():
-        for name, parameter in own.items():
-            if parameter.shape != tensors[name].shape:
-                raise DraftError(
-                    f"the head in {place} was made for another target: {name} is "
-                    f"{tuple(tensors[name].shape)}, this target needs {tuple(parameter.shape)}"
-                )
-            parameter.copy_(tensors[name])
-
-
-def _read(folder: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    folder = Path(folder)
-    for name in _WEIGHTS:
-        path = folder / name
-        if path.is_file():
-            break
-    else:
-        raise DraftError(f"no draft head in '{folder}': none of {', '.join(_WEIGHTS)} is there")
-    try:
-        if path.suffix == ".safetensors":
-            tensors = _safetensors().load_file(path)
-        else:
-            tensors = torch.load(path, map_location="cpu", weights_only=True)
-        config_path = folder / "config.json"
-        config = json.loads(config_path.read_text("utf-8")) if config_path.is_file() else {}
-    except Exception as error:  # a cut file, another format, a pickle that is not only weights
-        raise DraftError(f"cannot read the draft head '{path}': {error}") from error
-    return dict(tensors), dict(config)
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors.torch
-    except ImportError as error:
-        raise MissingExtra("safetensors", "models") from error
-    return safetensors.torch

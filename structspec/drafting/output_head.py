@@ -30,9 +30,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structspec.drafting.draft import Mask
 from structspec.kernels.backend import loop_backend
 from structspec.kernels.gather_head import gather_head
+from structspec.packed import Mask
 
 __all__ = ["Head"]
 
