@@ -4,7 +4,8 @@
 empty edges. `determinise` is the subset construction over the classes of those sets; only states
 that read a character or accept count in a subset, so subsets that differ in wiring are equal.
 
-Cost: each (subset, class) once. Sibling: `nfa` and `dfa`, the same over bytes for the network.
+Cost: each (subset, class) once. Siblings: `subsets`, the same over bytes for the network;
+`chardfa_product`.
 Source: M. O. Rabin and D. Scott, "Finite automata and their decision problems", 1959.
 """
 
@@ -54,7 +55,8 @@ class CharNfa:
 def determinise(nfa: CharNfa, start: int, end: int, meter: Meter) -> Table:
     """The subset construction from `start`; subsets that hold `end` accept."""
     classes, parts = partition(list(nfa.labels))
-    table = Table(classes)
+    rows: list[dict[int, int]] = []
+    accepting: list[int] = []
     closures: dict[int, frozenset[int]] = {}
 
     def closure(state: int) -> frozenset[int]:
@@ -80,8 +82,9 @@ def determinise(nfa: CharNfa, start: int, end: int, meter: Meter) -> Table:
         if found is None:
             found = numbers[subset] = len(order)
             order.append(subset)
-            table.rows.append({})
-            table.accepting.append(end in subset)
+            rows.append({})
+            if end in subset:
+                accepting.append(found)
             meter.check(found + 1)
         return found
 
@@ -94,7 +97,7 @@ def determinise(nfa: CharNfa, start: int, end: int, meter: Meter) -> Table:
                 one = closure(edge[1])
                 meter.work(len(one))
                 targets.setdefault(edge[0], []).append(one)
-        row = table.rows[source]
+        row = rows[source]
         if len(targets) == 1:
             ((label, sets),) = targets.items()
             target = number(sets[0] if len(sets) == 1 else frozenset().union(*sets))
@@ -115,4 +118,4 @@ def determinise(nfa: CharNfa, start: int, end: int, meter: Meter) -> Table:
                     sets[0] if len(sets) == 1 else frozenset().union(*sets)
                 )
             row[part] = found
-    return table
+    return Table.of_rows(classes, [sorted(row.items()) for row in rows], accepting)
