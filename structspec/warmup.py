@@ -61,7 +61,7 @@ def use_every_kernel() -> Iterator[tuple[str, float]]:
         before, last = last, time.perf_counter()
         return last - before
 
-    from structspec.automata.chardfa_words import prepare
+    from structspec.automata.chardfa import prepare
     from structspec.grammar import compile as compile_grammar
     from structspec.masks.tables import place_hashes
     from structspec.vocab import Vocabulary

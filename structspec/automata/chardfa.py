@@ -9,11 +9,12 @@ breadth first and characters in the coarsest classes. So equal languages compare
 Dead states are left out: a missing edge leads nowhere; the empty language is one state without
 edges.
 
-Cost: products take (pairs of states) x (classes), minimising n log n. Every operation takes a
-`Budget` (30,000 states, 10 s) and raises `BudgetExceeded` beyond it.
+Cost: products take (pairs of states) x (classes), minimising n log n, both in compiled code. Every
+operation takes a `Budget` (30,000 states) and raises `BudgetExceeded` beyond it.
 
-Siblings: `chardfa_nfa` builds them from patterns, `chardfa_words` from lists of strings;
-`chardfa_lengths` says which lengths occur; `subsets` is the determinisation over bytes.
+Siblings: `chardfa_nfa` builds them from patterns, `chardfa_words` from lists of strings,
+`chardfa_product` from two others; `chardfa_lengths` says which lengths occur; `subsets` is the
+determinisation over bytes.
 Source: Rabin and Scott 1959 (products).
 
 Example::
@@ -30,49 +31,86 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from structspec.automata.chardfa_alphabet import (
     SCALARS,
     Budget,
     Meter,
     Ranges,
-    joint,
     merged,
     outside,
 )
 from structspec.automata.chardfa_lengths import LengthSet, lengths_from
-from structspec.automata.chardfa_minimise import Rows, Table, canonical
+from structspec.automata.chardfa_minimise import MOST_EDGES, Rows, Table, canonical, spans
 from structspec.automata.chardfa_nfa import CharNfa, determinise
+from structspec.automata.chardfa_product import Needs, chain, product
 from structspec.automata.chardfa_words import minimal_words
 from structspec.errors import BudgetExceeded
 
-__all__ = ["Budget", "CharDfa", "CharNfa", "LengthSet", "Ranges"]
+__all__ = ["Budget", "CharDfa", "CharNfa", "LengthSet", "Ranges", "prepare"]
 
 #: `with_length` builds at most this many pairs of a state and a length.
 MOST_PAIRS = 50_000
 
-_DEAD = -1
+_ready: list[bool] = []
+
+
+def prepare() -> None:
+    """Compile the kernels, if that has not been done: takes seconds, once for each machine."""
+    if not _ready:
+        nfa = CharNfa()
+        start, end = nfa.state(), nfa.state()
+        nfa.read(start, ((97, 98),), end)
+        letter = CharDfa.of_nfa(nfa, start, end)
+        letter.union(CharDfa.of_strings(["ab"])).with_length(2, None)
+        _ready.append(True)
 
 
 class CharDfa:
     """A regular set of strings; see the module.
 
     `classes`: sets of characters that no state tells apart; `rows[s]`: (class, target) pairs;
-    state 0 is the start. Build one with the class methods, not with the constructor.
+    `table` is the same as arrays; state 0 is the start. Build one with the class methods, not with
+    the constructor.
     """
 
-    classes: tuple[Ranges, ...]
-    rows: Rows
-    accepting: frozenset[int]
+    def __init__(self, table: Table, *, minimal: bool = False) -> None:
+        self.table = canonical(table, minimal=minimal)
 
-    def __init__(self, table: Table, meter: Meter, *, minimal: bool = False) -> None:
-        self.classes, self.rows, self.accepting = canonical(table, meter, minimal=minimal)
+    @property
+    def classes(self) -> tuple[Ranges, ...]:
+        """Sets of characters that no state tells apart."""
+        return self.table.classes
+
+    @property
+    def n_states(self) -> int:
+        """The number of states."""
+        return len(self.table)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The (class, target) pairs of each state."""
+        return self.table.rows()
+
+    @cached_property
+    def accepting(self) -> frozenset[int]:
+        """The states in which a string may end."""
+        return frozenset(np.flatnonzero(self.table.accepts).tolist())
+
+    @cached_property
+    def _content(self) -> tuple[bytes, ...]:
+        table = self.table
+        arrays = (table.cuts, table.labels, table.targets, table.accepts)
+        return tuple([array.tobytes() for array in arrays])
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.classes, self.rows, self.accepting))
+        return hash((self.classes, self._content))
 
     def __hash__(self) -> int:
         return self._hash
@@ -83,23 +121,21 @@ class CharDfa:
         if not isinstance(other, CharDfa):
             return NotImplemented
         return (
-            len(self.rows) == len(other.rows)
+            len(self.table) == len(other.table)
             and self._hash == other._hash
-            and self.rows == other.rows
-            and self.accepting == other.accepting
+            and self._content == other._content
             and self.classes == other.classes
         )
 
     def __repr__(self) -> str:
-        return f"<CharDfa: {len(self.rows)} states, {len(self.classes)} classes>"
+        return f"<CharDfa: {self.n_states} states, {len(self.classes)} classes>"
 
     # -- making --------------------------------------------------------------------------------
 
     @classmethod
     def of_nfa(cls, nfa: CharNfa, start: int, end: int, budget: Budget | None = None) -> CharDfa:
         """The texts along the paths from `start` to `end`."""
-        meter = _meter(budget)
-        return cls(determinise(nfa, start, end, meter), meter)
+        return cls(determinise(nfa, start, end, _meter(budget)))
 
     @classmethod
     def of_strings(cls, strings: Iterable[str], budget: Budget | None = None) -> CharDfa:
@@ -107,22 +143,22 @@ class CharDfa:
 
         A lone surrogate is no Unicode scalar value and raises `SchemaError`.
         """
-        made = cls.__new__(cls)
         words = sorted(set(strings))
         if not any(words):
             return _EMPTY_STRING if words else _NOTHING
-        found = minimal_words(words, _meter(budget))
-        made.classes, made.accepting = found.classes, found.accepting
-        made.rows = found.rows()
-        return made
+        return cls._of(minimal_words(words, _meter(budget)))
 
     @classmethod
     def of_parts(
         cls, classes: tuple[Ranges, ...], rows: Rows, accepting: frozenset[int]
     ) -> CharDfa:
         """The automaton that has had these attributes; nothing is looked at."""
+        return cls._of(Table.of_rows(classes, rows, accepting))
+
+    @classmethod
+    def _of(cls, table: Table) -> CharDfa:
         made = cls.__new__(cls)
-        made.classes, made.rows, made.accepting = classes, rows, accepting
+        made.table = table
         return made
 
     @classmethod
@@ -148,7 +184,7 @@ class CharDfa:
             return self
         if self == _EVERYTHING or other == _NOTHING:
             return other
-        return self._product(other, True, True, budget)
+        return self._product(other, Needs.BOTH, budget)
 
     def union(self, other: CharDfa, budget: Budget | None = None) -> CharDfa:
         """The strings in one of the sets."""
@@ -156,7 +192,7 @@ class CharDfa:
             return self
         if self == _NOTHING or other == _EVERYTHING:
             return other
-        return self._product(other, False, False, budget)
+        return self._product(other, Needs.EITHER, budget)
 
     def difference(self, other: CharDfa, budget: Budget | None = None) -> CharDfa:
         """The strings of this set that are not in `other`."""
@@ -164,25 +200,32 @@ class CharDfa:
             return self
         if self is other or other == _EVERYTHING:
             return _NOTHING
-        return self._product(other, True, False, budget)
+        return self._product(other, Needs.LEFT_ONLY, budget)
 
     def complement(self, budget: Budget | None = None) -> CharDfa:
         """The strings that are not in this set (equal to ``everything() - self``)."""
-        rest = outside(self.classes)
-        table = Table([*self.classes, *([rest] if rest else [])])
-        sink = len(self.rows)
-        labels = range(len(table.classes))
         if self == _NOTHING:
             return _EVERYTHING
-        for state, row in enumerate(self.rows):
-            full = dict.fromkeys(labels, sink)
-            full.update(row)
-            table.rows.append(full)
-            table.accepting.append(state not in self.accepting)
-        table.rows.append(dict.fromkeys(labels, sink))
-        table.accepting.append(True)
+        table, rest = self.table, outside(self.classes)
+        classes = sorted([*self.classes, rest] if rest else self.classes)
+        # Every state gets an edge for every class; the last state is where dead texts end.
+        n, width = len(table) + 1, len(classes)
+        if n * width > MOST_EDGES:
+            raise BudgetExceeded("edges of an automaton", MOST_EDGES, n * width)
+        place = {ranges: number for number, ranges in enumerate(classes)}
+        number = np.array([place[ranges] for ranges in self.classes], np.int32)
+        targets = np.full((n, width), n - 1, np.int32)
+        source = np.repeat(np.arange(n - 1), np.diff(table.cuts))
+        targets[source, number[table.labels]] = table.targets
+        complete = Table(
+            tuple(classes),
+            np.arange(0, n * width + 1, width, dtype=np.int32),
+            np.tile(np.arange(width, dtype=np.int32), n),
+            targets.ravel(),
+            np.append(1 - table.accepts, np.uint8(1)),
+        )
         # The sink is the only dead state, and complete minimal automata stay so.
-        return CharDfa(table, _meter(budget), minimal=True)
+        return CharDfa(complete, minimal=True)
 
     def with_length(self, low: int, high: int | None, budget: Budget | None = None) -> CharDfa:
         """The strings of this set with `low` to `high` characters.
@@ -195,84 +238,18 @@ class CharDfa:
             return _NOTHING
         if low <= shortest and (high is None or longest <= high):
             return self
-        if self.classes and len(self.rows) == 1 and 0 in self.accepting:
+        if self.classes and self.n_states == 1 and self.table.accepts[0]:
             return _repetition(self.classes[0], low, high)
-        budget = budget or Budget(states=MOST_PAIRS)
-        return self._counted(low, high, budget.meter())
+        last = low if high is None else high
+        if last >= MOST_PAIRS:
+            raise BudgetExceeded("states", MOST_PAIRS, last + 1)
+        meter = (budget or Budget(states=MOST_PAIRS)).meter()
+        bound, room = chain(SCALARS, low, high)
+        least, _ = self._spans
+        return CharDfa(product(self.table, bound, Needs.BOTH, meter, least=least, room=room))
 
-    def _product(
-        self, other: CharDfa, needs_left: bool, needs_right: bool, budget: Budget | None
-    ) -> CharDfa:
-        """Pairs of states; a side that is not needed may be dead.
-
-        needs both: intersection; only left: difference; none: union.
-        """
-        meter = _meter(budget)
-        table = Table([])
-        pairs: list[tuple[int, int]] = []
-        for first, second, ranges in joint(self.classes, other.classes):
-            if not (needs_left and first < 0) and not (needs_right and second < 0):
-                pairs.append((first, second))
-                table.classes.append(ranges)
-        mine, theirs = self._maps, other._maps
-        # States mostly have few of the classes: what is not needed is not even looked at.
-        labels: Sequence[int] = range(len(pairs))
-        of_first: dict[int, list[int]] = {}
-        for label, (first, _) in enumerate(pairs):
-            of_first.setdefault(first, []).append(label)
-        order = [(0, 0)]
-        index = {(0, 0): 0}
-        for left, right in order:
-            in_left = left in self.accepting
-            in_right = right in other.accepting
-            if needs_right:
-                table.accepting.append(in_left and in_right)
-            elif needs_left:
-                table.accepting.append(in_left and not in_right)
-            else:
-                table.accepting.append(in_left or in_right)
-            row: dict[int, int] = {}
-            table.rows.append(row)
-            from_left, from_right = mine[left], theirs[right]
-            if needs_left:
-                labels = [label for part in from_left for label in of_first.get(part, ())]
-            for label in labels:
-                first, second = pairs[label]
-                a = from_left.get(first, _DEAD)
-                b = from_right.get(second, _DEAD)
-                if (a < 0 and (needs_left or b < 0)) or (needs_right and b < 0):
-                    continue
-                found = index.get((a, b))
-                if found is None:
-                    found = index[a, b] = len(order)
-                    order.append((a, b))
-                    meter.check(found + 1)
-                row[label] = found
-        return CharDfa(table, meter)
-
-    def _counted(self, low: int, high: int | None, meter: Meter) -> CharDfa:
-        """Pairs of a state and the characters read, counted no further than matters."""
-        cap = low if high is None else high
-        least = self.distances
-        table = Table(list(self.classes))
-        order = [(0, 0)]
-        index = {(0, 0): 0}
-        for state, read in order:
-            table.accepting.append(state in self.accepting and read >= low)
-            row: dict[int, int] = {}
-            table.rows.append(row)
-            after = read + 1 if high is not None else min(read + 1, cap)
-            for label, target in self.rows[state]:
-                if high is not None and after + least[target] > high:
-                    continue
-                pair = (target, after)
-                found = index.get(pair)
-                if found is None:
-                    found = index[pair] = len(order)
-                    order.append(pair)
-                    meter.check(found + 1)
-                row[label] = found
-        return CharDfa(table, meter)
+    def _product(self, other: CharDfa, needs: Needs, budget: Budget | None) -> CharDfa:
+        return CharDfa(product(self.table, other.table, needs, _meter(budget)))
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -307,7 +284,7 @@ class CharDfa:
     @property
     def is_empty(self) -> bool:
         """Whether no string is in the set."""
-        return not self.accepting
+        return not self.table.accepts.any()
 
     @property
     def is_everything(self) -> bool:
@@ -320,23 +297,16 @@ class CharDfa:
         return self.length_range[1] != math.inf
 
     @cached_property
+    def _spans(self) -> tuple[NDArray[np.int32], int]:
+        return spans(self.table)
+
+    @cached_property
     def distances(self) -> tuple[int, ...]:
         """Per state, how many characters the shortest way to acceptance takes.
 
         A state of the empty language has 0, though nothing follows.
         """
-        before: list[list[int]] = [[] for _ in self.rows]
-        for state, row in enumerate(self.rows):
-            for _, target in row:
-                before[target].append(state)
-        found = [0 if state in self.accepting else -1 for state in range(len(self.rows))]
-        queue = sorted(self.accepting)
-        for state in queue:
-            for source in before[state]:
-                if found[source] < 0:
-                    found[source] = found[state] + 1
-                    queue.append(source)
-        return tuple(found) if queue else (0,)
+        return (0,) if self.is_empty else tuple(self._spans[0].tolist())
 
     @cached_property
     def length_range(self) -> tuple[float, float]:
@@ -344,21 +314,8 @@ class CharDfa:
         if self.is_empty:
             return math.inf, -math.inf
         # Every state reaches acceptance, so any circle makes strings of any length.
-        pending = [0] * len(self.rows)
-        for row in self.rows:
-            for target in {target for _, target in row}:
-                pending[target] += 1
-        longest = [0] * len(self.rows)
-        queue = [0] if not pending[0] else []
-        for state in queue:
-            for target in {target for _, target in self.rows[state]}:
-                longest[target] = max(longest[target], longest[state] + 1)
-                pending[target] -= 1
-                if not pending[target]:
-                    queue.append(target)
-        if len(queue) < len(self.rows):
-            return self.distances[0], math.inf
-        return self.distances[0], max(longest[state] for state in self.accepting)
+        least, longest = self._spans
+        return int(least[0]), math.inf if longest < 0 else longest
 
     def shortest(self) -> str | None:
         """A shortest string (the first by code points among them); None if there is none."""
@@ -396,9 +353,7 @@ class CharDfa:
 
     @cached_property
     def _maps(self) -> dict[int, dict[int, int]]:
-        maps = {state: dict(row) for state, row in enumerate(self.rows)}
-        maps[_DEAD] = {}
-        return maps
+        return {state: dict(row) for state, row in enumerate(self.rows)}
 
     @cached_property
     def _lookup(self) -> tuple[list[int], list[int]]:
@@ -421,14 +376,11 @@ def _repetition(ranges: Ranges, low: int, high: int | None) -> CharDfa:
         return _NOTHING
     if last >= MOST_PAIRS:
         raise BudgetExceeded("states", MOST_PAIRS, last + 1)
-    table = Table([ranges] if ranges else [])
-    for read in range(last + 1):
-        target = read if read == last and high is None else read + 1
-        table.rows.append({0: target} if ranges and target <= last else {})
-        table.accepting.append(read >= low)
-    return CharDfa(table, Budget(states=MOST_PAIRS).meter(), minimal=True)
+    if not ranges:
+        return _NOTHING if low else _EMPTY_STRING
+    return CharDfa(chain(ranges, low, high)[0], minimal=True)
 
 
-_NOTHING = CharDfa(Table([], [{}], [False]), Budget().meter())
-_EMPTY_STRING = CharDfa(Table([], [{}], [True]), Budget().meter())
-_EVERYTHING = CharDfa(Table([SCALARS], [{0: 0}], [True]), Budget().meter())
+_NOTHING = CharDfa.of_parts((), ((),), frozenset())
+_EMPTY_STRING = CharDfa.of_parts((), ((),), frozenset({0}))
+_EVERYTHING = CharDfa.of_parts((SCALARS,), (((0, 0),),), frozenset({0}))

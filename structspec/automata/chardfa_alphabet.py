@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 from structspec.errors import BudgetExceeded
 from structspec.limits import Countdown
 
-__all__ = ["SCALARS", "Budget", "Ranges", "joint", "merged", "outside", "partition"]
+__all__ = ["MOST_WORK", "SCALARS", "Budget", "Ranges", "joint", "merged", "outside", "partition"]
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -44,8 +44,8 @@ class Budget:
         return Meter(self)
 
 
-# Elements of sets that one operation may touch: about a second.
-_MOST_WORK = 20_000_000
+#: Elements of sets that one operation may touch.
+MOST_WORK = 20_000_000
 
 
 class Meter:
@@ -57,11 +57,16 @@ class Meter:
         self._calls = 0
         self._work = 0
 
+    @property
+    def states(self) -> int:
+        """How many states there may be."""
+        return self._budget.states
+
     def work(self, amount: int) -> None:
         """Count elements that set operations touch: many in few calls of `check` take long."""
         self._work += amount
-        if self._work > _MOST_WORK:
-            raise BudgetExceeded("steps", _MOST_WORK, self._work)
+        if self._work > MOST_WORK:
+            raise BudgetExceeded("steps", MOST_WORK, self._work)
 
     def check(self, states: int) -> None:
         """Raise `BudgetExceeded` if there are too many states or the time is up."""

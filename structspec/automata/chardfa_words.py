@@ -19,50 +19,21 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from structspec.automata.chardfa_alphabet import Budget, Meter, Ranges, merged
-from structspec.automata.chardfa_minimise import Rows
+from structspec.automata.chardfa_alphabet import Budget, Meter
+from structspec.automata.chardfa_minimise import Table, classes_of_columns
 from structspec.errors import SchemaError
 from structspec.machine_code.kernel import kernel
 
-__all__ = ["Budget", "Words", "minimal_words", "prepare"]
+__all__ = ["Budget", "minimal_words"]
 
 _FIRST_SURROGATE, _LAST_SURROGATE = 0xD800, 0xDFFF
-_ready: list[bool] = []
 
 
-def prepare() -> None:
-    """Compile the kernel, if that has not been done: takes seconds, once for each machine."""
-    if not _ready:
-        _minimal(np.zeros(1, np.int32), np.array([0, 1], np.int64))
-        _ready.append(True)
-
-
-@dataclass(frozen=True)
-class Words:
-    """An automaton: the edges of state s are `cuts[s]` to `cuts[s + 1]`, each with the number of a
-    class and a target (int32)."""
-
-    classes: tuple[Ranges, ...]
-    cuts: NDArray[np.int32]
-    labels: NDArray[np.int32]
-    targets: NDArray[np.int32]
-    accepting: frozenset[int]
-
-    def rows(self) -> Rows:
-        """The edges by state."""
-        edges = list(zip(self.labels.tolist(), self.targets.tolist(), strict=True))
-        return tuple([tuple(edges[a:b]) for a, b in pairwise(self.cuts.tolist())])
-
-
-def minimal_words(strings: Sequence[str], meter: Meter) -> Words:
-    """The minimal automaton of `strings`.
+def minimal_words(strings: Sequence[str], meter: Meter) -> Table:
+    """The minimal automaton of `strings`, in canonical form.
 
     strings: sorted, without duplicates. Raises `SchemaError` for a lone surrogate, `BudgetExceeded`
     if the automaton has more states than the meter allows.
@@ -77,40 +48,12 @@ def minimal_words(strings: Sequence[str], meter: Meter) -> Words:
     start, label, target, accepts = _minimal(labels.astype(np.int32), ends)
     meter.check(len(accepts))
     source = np.repeat(np.arange(len(accepts), dtype=np.int32), np.diff(start))
-    classes, number, first = _classes(letters, source, label, target)
+    sets = [((letter, letter),) for letter in letters.tolist()]
+    classes, number, first = classes_of_columns(sets, source, label, target)
     kept = first[label]
     counts = np.bincount(source[kept], minlength=len(accepts))
-    return Words(
-        classes,
-        np.concatenate(([0], np.cumsum(counts))).astype(np.int32),
-        number[label[kept]],
-        target[kept],
-        frozenset(np.flatnonzero(accepts).tolist()),
-    )
-
-
-def _classes(
-    letters: NDArray[Any], source: NDArray[Any], label: NDArray[Any], target: NDArray[Any]
-) -> tuple[tuple[Ranges, ...], NDArray[np.int32], NDArray[np.bool_]]:
-    """Letters with the same edges as one class: the classes, the class of each letter, and whether
-    a letter is the first one of its class."""
-    order = np.argsort(label, kind="stable")
-    cuts = np.cumsum(np.bincount(label, minlength=len(letters))).tolist()
-    source, target = source[order], target[order]
-    found: dict[bytes, list[int]] = {}
-    number = np.zeros(len(letters), np.int32)
-    first = np.zeros(len(letters), np.bool_)
-    for letter, (a, b) in enumerate(pairwise((0, *cuts))):
-        column = source[a:b].tobytes() + target[a:b].tobytes()
-        members = found.setdefault(column, [])
-        first[letter] = not members
-        members.append(letter)
-    codes = letters.tolist()
-    classes = []
-    for index, members in enumerate(found.values()):
-        number[members] = index
-        classes.append(merged((codes[letter], codes[letter]) for letter in members))
-    return tuple(classes), number, first
+    cuts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    return Table(classes, cuts, number[label[kept]], target[kept], accepts)
 
 
 @kernel

@@ -274,6 +274,14 @@ def test_what_would_grow_too_large_is_refused(make: Callable[[], CharDfa]) -> No
     assert caught.value.needed > caught.value.limit
 
 
+def test_a_search_for_many_words_does_not_remember_which_it_found() -> None:
+    """Otherwise every set of words that may have been found is a state."""
+    words = [chr(0x61 + n) + chr(0x6D + n) for n in range(12)]
+    found = pattern_dfa("|".join(words), Budget(states=100))
+    assert all(found.accepts(f"x{word}y") for word in words)
+    assert not found.accepts("".join(word[0] for word in words))
+
+
 def test_time_is_a_budget_too() -> None:
     with pytest.raises(BudgetExceeded, match="time"):
         pattern_dfa("^(?:a|b){0,9000}$", Budget(seconds=0.0))

@@ -77,7 +77,7 @@ def _automaton_of(text: str) -> CharDfa:
     if found is None:
         try:
             made = pattern_dfa(text, automaton_budget(_MOST_STATES))
-            found = _PATTERNS.put(text, made, len(made.rows) + 1)
+            found = _PATTERNS.put(text, made, made.n_states + 1)
         except (UnsupportedFeature, SchemaError) as error:
             found = _PATTERNS.put(text, error.with_traceback(None), 1)
         except BudgetExceeded as error:

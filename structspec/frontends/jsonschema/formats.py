@@ -150,6 +150,14 @@ def _date_time() -> CharDfa:
     return _timed(rf"{_DATE}[Tt]")
 
 
+@cache
+def loose_time_dfa(dated: bool) -> CharDfa:
+    """Times of RFC 3339, behind a date or alone, with second 60 in any minute and at any offset."""
+    before = rf"{_DATE}[Tt]" if dated else ""
+    sixty = rf"{_HOURS_MINUTES}:60{_FRACTION}[+\-]{_HOURS_MINUTES}"
+    return _whole(rf"{before}(?:{_TIME}|{sixty})")
+
+
 def _timed(before: str) -> CharDfa:
     """Times of day behind a pattern, leap seconds included."""
     nfa = CharNfa()

@@ -87,10 +87,14 @@ class Explorer:
         return number
 
     def edge(self, source: int, label: ir.Node, key: Hashable) -> None:
-        """An edge to the state `key`."""
+        """An edge to the state `key`, unless nothing has the label."""
         if label != ir.NOTHING:
-            self.edges[source].append((label, self.state(key)))
-            self.size += 1
+            self.join(source, label, key)
+
+    def join(self, source: int, label: ir.Node, key: Hashable) -> None:
+        """An edge to the state `key`."""
+        self.edges[source].append((label, self.state(key)))
+        self.size += 1
 
     @property
     def over(self) -> bool:
@@ -276,6 +280,7 @@ class Items:
         limit = shape.maximum
         starts = [count.start for count in counts]
         top = max(len(shape.prefix), shape.minimum, limit or 0, *starts, 1)
+        moves: dict[Hashable, list[tuple[tuple[int, ...], Any, ir.Node]]] = {}
         explorer = Explorer()
         explorer.state((0, (0,) * len(counts), None if shape.repeated else frozenset()))
         for number, (index, counted, seen) in enumerate(explorer.order):
@@ -287,11 +292,20 @@ class Items:
                 explorer.accepting.add(number)
             if limit is not None and index >= limit:
                 continue
+            # Long arrays ask the same of most of their items.
+            active = tuple([index >= start for start in starts])
+            place = (shape.item(index), active, index > 0, counted, seen)
+            known = moves.get(place)
+            if known is None:
+                known = moves[place] = [
+                    (tally, then, label)
+                    for tally, goal in self._tallies(shape, counts, index, counted)
+                    for then, item in self._seen(shape, values, seen, goal)
+                    if (label := self._label(index, item)) != ir.NOTHING
+                ]
             following = min(index + 1, top)
-            for tally, goal in self._tallies(shape, counts, index, counted):
-                for then, item in self._seen(shape, values, seen, goal):
-                    label = self._label(index, item)
-                    explorer.edge(number, label, (following, tally, then))
+            for tally, then, label in known:
+                explorer.join(number, label, (following, tally, then))
         return explorer.node()
 
     def _label(self, index: int, goal: Goal) -> ir.Node:

@@ -144,19 +144,19 @@ _MADE: Kept[tuple[CharDfa, CharDfa | None], CharDfa] = Kept(300_000)
 def _both(left: CharDfa, right: CharDfa) -> CharDfa:
     found = _MADE.get((left, right))
     if found is None:
-        spend(50 + 2 * (len(left.rows) + len(right.rows)))
+        spend(50 + 2 * (left.n_states + right.n_states))
         found = left.intersect(right, automaton_budget(MOST_PAIRS))
-        spend(2 * len(found.rows))
-        _MADE.put((left, right), found, len(found.rows) + 1)
+        spend(2 * found.n_states)
+        _MADE.put((left, right), found, found.n_states + 1)
     return found
 
 
 def _beyond(pattern: CharDfa) -> CharDfa:
     found = _MADE.get((pattern, None))
     if found is None:
-        spend(50 + 2 * len(pattern.rows))
+        spend(50 + 2 * pattern.n_states)
         found = pattern.complement(automaton_budget(MOST_PAIRS))
-        _MADE.put((pattern, None), found, len(found.rows) + 1)
+        _MADE.put((pattern, None), found, found.n_states + 1)
     return found
 
 

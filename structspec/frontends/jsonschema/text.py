@@ -17,7 +17,7 @@ from structspec.automata.chardfa import CharDfa
 from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema import text_automata
 from structspec.frontends.jsonschema.budget import most_states, spend, write
-from structspec.frontends.jsonschema.format_texts import format_texts
+from structspec.frontends.jsonschema.format_texts import DENIABLE, format_texts
 from structspec.frontends.jsonschema.formats import Format
 from structspec.frontends.jsonschema.intervals import LENGTHS, Intervals, contains
 from structspec.frontends.jsonschema.spelling import ALL_CHARACTERS, Ranges, Spelling, spell
@@ -60,9 +60,11 @@ def string_texts(
         if sum(map(len, values)) > _MANY_CHARACTERS and not any(map(_broken, values)):
             return ir.sequence((_QUOTE, _words(values, spelling), _QUOTE))
         return ir.sequence((_QUOTE, _among(values, spelling, rules), _QUOTE))
-    kind = _one_large_format(shape)
+    kind = _one_large_format(shape, registers)
     if kind is not None:
-        return ir.sequence((_QUOTE, format_texts(kind, spelling, registers=registers), _QUOTE))
+        ((_, has),) = shape.formats
+        content = format_texts(kind, spelling, has=has, registers=registers)
+        return ir.sequence((_QUOTE, content, _QUOTE))
     pattern = shape.automaton
     if pattern is not None:
         if shape.excluded:
@@ -77,13 +79,16 @@ def string_texts(
     return ir.NOTHING if content == ir.NOTHING else ir.sequence((_QUOTE, content, _QUOTE))
 
 
-def _one_large_format(shape: StringShape) -> Format | None:
+def _one_large_format(shape: StringShape, registers: bool = True) -> Format | None:
     """The format, if it is large and nothing else says what the strings are."""
     if len(shape.formats) != 1 or shape.pattern is not None or shape.excluded:
         return None
     ((kind, has),) = shape.formats
-    if not has or not kind.large:
+    if not kind.large:
         return None
+    if not has:
+        deniable = kind.name in DENIABLE and kind.exact and registers
+        return kind if deniable and shape.lengths == LENGTHS else None
     # Bounds that every such string keeps say nothing.
     shortest, longest = kind.span
     return kind if contains(shape.lengths, shortest, longest + 1) else None
@@ -91,7 +96,7 @@ def _one_large_format(shape: StringShape) -> Format | None:
 
 def _matching(pattern: CharDfa, lengths: Intervals, spelling: Spelling, registers: bool) -> ir.Node:
     """The strings of an automaton; if it is large, only with the escapes that JSON demands."""
-    if len(pattern.rows) <= _MOST_ESCAPED:
+    if pattern.n_states <= _MOST_ESCAPED:
         content = text_automata.lower(pattern, lengths, spelling, registers=registers)
         large = isinstance(content, ir.Automaton) and len(content.edges) > _MOST_ESCAPED
         if not large or not spelling.any:

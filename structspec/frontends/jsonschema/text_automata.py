@@ -30,12 +30,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from structspec import ir
-from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa, CharNfa, LengthSet
+from structspec.automata.chardfa import MOST_PAIRS, Budget, CharDfa, CharNfa, LengthSet, prepare
 from structspec.automata.chardfa_alphabet import merged
-from structspec.automata.chardfa_words import minimal_words, prepare
+from structspec.automata.chardfa_words import minimal_words
 from structspec.errors import BudgetExceeded, UnsupportedFeature
 from structspec.frontends.jsonschema.budget import automaton_budget, spend, unmetered
 from structspec.frontends.jsonschema.intervals import (
@@ -69,6 +72,8 @@ def pattern_dfa(pattern: str, budget: Budget | None = None) -> CharDfa:
     Raises `SchemaError` for a malformed pattern and `UnsupportedFeature` for one that is not
     regular (backreferences) or looks ahead from inside a lookbehind.
     """
+    with unmetered():
+        prepare()
     tree = parse(pattern, web=True)
     try:
         node = resolve(tree, search=True)
@@ -82,6 +87,8 @@ def regex_dfa(node: ast.Node, budget: Budget | None = None) -> CharDfa:
     size = _size(node)
     if size > MOST_COPIES:
         raise BudgetExceeded("states", MOST_COPIES, size)
+    with unmetered():
+        prepare()
     nfa = CharNfa()
     start, end = nfa.state(), nfa.state()
     add_regex(nfa, node, start, end)
@@ -105,7 +112,7 @@ def words_node(words: Iterable[str], label: Callable[[Ranges], ir.Node], most: i
     found = minimal_words(sorted(set(words)), automaton_budget(most).meter())
     labels = tuple(label(ranges) for ranges in found.classes)
     edges = ir.FlatEdges(labels, found.cuts, found.labels, found.targets)
-    return ir.Automaton(edges, found.accepting)
+    return ir.Automaton(edges, frozenset(np.flatnonzero(found.accepts).tolist()))
 
 
 def _size(node: ast.Node) -> int:
@@ -222,7 +229,7 @@ def _bounded(dfa: CharDfa, lengths: Intervals, spelling: Spelling) -> tuple[int,
     options: list[ir.Node] = []
     for low, high in lengths:
         part = dfa.with_length(int(low), None, automaton_budget(MOST_PAIRS))
-        spend(2 * len(part.rows))
+        spend(2 * part.n_states)
         shortest, longest = part.length_range
         if shortest > longest or shortest >= high:
             continue
@@ -277,30 +284,34 @@ class _Lowering:
 
     def _labelled(self) -> list[tuple[tuple[_Label, int], ...]]:
         """The edges of each state: one label per target, in the order of targets."""
-        dfa, ranges = self.dfa, self._ranges
-        known: dict[tuple[int, ...], _Label] = {}
-        found: list[tuple[tuple[_Label, int], ...]] = []
-        for row in dfa.rows:
-            by_target: dict[int, list[int]] = {}
-            for part, target in row:
-                by_target.setdefault(target, []).append(part)
-            edges = []
-            for target, parts in sorted(by_target.items()):
-                key = tuple(sorted(parts))
-                label = known.get(key)
-                if label is None:
-                    label = known[key] = len(ranges)
-                    classes = [dfa.classes[part] for part in key]
-                    ranges.append(merged(pair for one in classes for pair in one))
-                edges.append((label, target))
-            found.append(tuple(edges))
-        return found
+        table = self.dfa.table
+        n = len(table)
+        pairs = np.repeat(np.arange(n, dtype=np.int64), np.diff(table.cuts)) * n + table.targets
+        order = np.argsort(pairs, kind="stable")
+        pairs = pairs[order]
+        begins = np.flatnonzero(np.diff(pairs, prepend=-1))
+        # The classes that lead from one state to another, four bytes each.
+        parts = table.labels[order].tobytes()
+        known: dict[bytes, _Label] = {}
+        label = [
+            known.setdefault(parts[4 * a : 4 * b], len(known))
+            for a, b in pairwise([*begins.tolist(), len(pairs)])
+        ]
+        for key in known:
+            classes = [table.classes[part] for part in np.frombuffer(key, np.int32).tolist()]
+            self._ranges.append(merged(pair for one in classes for pair in one))
+        pairs = pairs[begins]
+        self._cuts = np.searchsorted(pairs, np.arange(n + 1, dtype=np.int64) * n).astype(np.int32)
+        self._label_of = np.array(label, np.int32)
+        self._target_of = (pairs % n).astype(np.int32)
+        edges = list(zip(label, self._target_of.tolist(), strict=True))
+        return [tuple(edges[a:b]) for a, b in pairwise(self._cuts.tolist())]
 
     def node(self) -> ir.Node:
         tail = self._tail(0)
         if tail is not None:
             return ir.choice(self._many(tail, self.lengths, empty=True))
-        shapes, start = self._shapes()
+        shapes, start = self._whole() if self.lengths == LENGTHS else self._shapes()
         if start is None:
             return ir.NOTHING
         self._share = sum(len(edges) for _, edges, _ in shapes) > _SHARE_ABOVE
@@ -308,10 +319,16 @@ class _Lowering:
 
     def bounded(self, longest: int) -> ir.Node:
         """The strings of at most `longest` characters, which a register counts."""
-        self._share = sum(map(len, self.edges)) > _SHARE_ABOVE
-        rows = [[(self._label(label), target) for label, target in row] for row in self.edges]
-        self.size += sum(map(len, rows))
-        return ir.Automaton(_compact(rows), self.dfa.accepting, longest)
+        n_edges = len(self._label_of)
+        self._share = n_edges > _SHARE_ABOVE
+        self.size += n_edges
+        labels = [self._label(label) for label in range(len(self._ranges))]
+        edges: ir.FlatEdges | tuple[tuple[tuple[ir.Node, int], ...], ...]
+        if n_edges > _FLAT_ABOVE:
+            edges = ir.FlatEdges(tuple(labels), self._cuts, self._label_of, self._target_of)
+        else:
+            edges = tuple([tuple([(labels[k], t) for k, t in row]) for row in self.edges])
+        return ir.Automaton(edges, self.dfa.accepting, longest)
 
     def _tail(self, state: int) -> _Tail | None:
         labels = self._tailed[state]
@@ -322,6 +339,27 @@ class _Lowering:
             numbers = _numbers(self.edges, self.dfa.accepting, state)
             tail = self._known[state] = _Tail(labels, numbers)
         return tail
+
+    def _whole(self) -> tuple[list[_Shape], int]:
+        """The shapes of the states where any length will do, and the number of the first."""
+        accepting, nothing = self.dfa.accepting, (False, (), None)
+        shapes: list[_Shape] = [nothing] * len(self.edges)
+        order = [0]
+        met = [True, *[False] * (len(self.edges) - 1)]
+        for state in order:
+            tail = self._tail(state)
+            if tail is not None:
+                shapes[state] = (0 in tail.numbers, (), (tail, LENGTHS))
+                continue
+            shapes[state] = (state in accepting, self.edges[state], None)
+            for _, target in self.edges[state]:
+                if not met[target]:
+                    met[target] = True
+                    order.append(target)
+        spend(sum(len(edges) for _, edges, _ in shapes))
+        if len(order) > self.most:
+            raise BudgetExceeded("states", self.most, len(order))
+        return shapes, 0
 
     # Pairs ---------------------------------------------------------------------------------
 
@@ -397,21 +435,23 @@ class _Lowering:
         rows: list[list[tuple[ir.Node, int]]] = []
         accepting: set[int] = set()
         end = len(shapes)  # one state behind all tails
+        node_of = self._labels.get
         for number in order:
             accepts, edges, tail = shapes[number] if number < end else (True, (), None)
             if accepts:
                 accepting.add(len(rows))
             labels: list[tuple[ir.Node, int]] = [
-                (self._label(number), target) for number, target in edges
+                (node_of(number) or self._label(number), target) for number, target in edges
             ]
             if tail is not None:
                 labels += ((node, end) for node in self._many(*tail, empty=False))
             row: list[tuple[ir.Node, int]] = []
             for label, target in labels:
-                if target not in index:
-                    index[target] = len(order)
+                found = index.get(target)
+                if found is None:
+                    found = index[target] = len(order)
                     order.append(target)
-                row.append((label, index[target]))
+                row.append((label, found))
             rows.append(row)
             self.size += len(row)
         straight = self._straight(rows, accepting)
