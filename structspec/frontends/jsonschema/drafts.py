@@ -11,13 +11,13 @@ Example::
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
-
-from referencing import Specification
-from referencing.jsonschema import DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from structspec.errors import SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.pointers import Pointer
+
+if TYPE_CHECKING:
+    from referencing import Specification
 
 __all__ = ["DRAFTS", "Draft", "draft_named", "draft_of", "specification_of"]
 
@@ -30,13 +30,6 @@ DRAFTS: dict[str, Draft] = {
     "json-schema.org/draft-07/schema": 7,
     "json-schema.org/draft/2019-09/schema": 2019,
     "json-schema.org/draft/2020-12/schema": 2020,
-}
-_SPECIFICATIONS: dict[Draft, Specification[Any]] = {
-    4: DRAFT4,
-    6: DRAFT6,
-    7: DRAFT7,
-    2019: DRAFT201909,
-    2020: DRAFT202012,
 }
 
 
@@ -69,4 +62,13 @@ def draft_of(schema: Any, default: Draft, pointer: Pointer) -> Draft:
 
 def specification_of(draft: Draft) -> Specification[Any]:
     """The `referencing` specification of a draft."""
-    return _SPECIFICATIONS[draft]
+    from referencing import jsonschema
+
+    of: dict[Draft, Specification[Any]] = {
+        4: jsonschema.DRAFT4,
+        6: jsonschema.DRAFT6,
+        7: jsonschema.DRAFT7,
+        2019: jsonschema.DRAFT201909,
+        2020: jsonschema.DRAFT202012,
+    }
+    return of[draft]

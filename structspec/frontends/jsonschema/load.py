@@ -22,11 +22,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from jsonschema_specifications import REGISTRY
-
 from structspec.errors import SchemaError
 from structspec.frontends.jsonschema.dialects import settle
-from structspec.frontends.jsonschema.document import Document, containers_of
+from structspec.frontends.jsonschema.document import NOWHERE, Document, containers_of
 from structspec.frontends.jsonschema.drafts import (
     DRAFTS,
     Draft,
@@ -39,6 +37,10 @@ from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.pointers import ROOT, Pointer
 
 __all__ = ["load"]
+
+_NAMES = frozenset({"$id", "id"})
+_ANCHORS = frozenset({"$anchor", "$dynamicAnchor", "$recursiveAnchor"})
+_MARKS = _NAMES | _ANCHORS | {"$ref", "$dynamicRef", "$recursiveRef"}
 
 
 def _refuse_circles(root: Any) -> None:
@@ -90,11 +92,15 @@ def load(schema: Any, options: SchemaOptions, *, exact: bool = False) -> Documen
             f"not {type(root).__name__}",
             pointer="",
         )
+    if not documents and not _refers(root, containers):
+        return Document(root, draft, NOWHERE, "", containers)
     resources = []
     for uri, document in documents.items():
         contents = settled(document, containers_of(document))
         specification = specification_of(draft_of(contents, draft, Pointer.at(uri + "#")))
         resources.append((uri, specification.create_resource(contents)))
+    from jsonschema_specifications import REGISTRY
+
     resource = specification_of(draft).create_resource(root)
     try:
         registry = REGISTRY.with_resources(resources) if resources else REGISTRY
@@ -102,6 +108,20 @@ def load(schema: Any, options: SchemaOptions, *, exact: bool = False) -> Documen
     except (TypeError, AttributeError, ValueError) as error:
         raise SchemaError(f"the identifiers of the schema cannot be read: {error}") from error
     return Document(root, draft, resolver, resource.id() or "", containers)
+
+
+def _refers(root: Any, containers: list[Any]) -> bool:
+    """Whether a document may refer to anything, or name anything that could be referred to."""
+    if isinstance(root, dict) and not _NAMES.isdisjoint(root):
+        return True
+    for top in containers:
+        if type(top) is dict and not _MARKS.isdisjoint(top):
+            # Members of that name are frequent; their values are schemas.
+            if not _ANCHORS.isdisjoint(top):
+                return True
+            if any(isinstance(top.get(mark), str) for mark in _MARKS):
+                return True
+    return False
 
 
 def _default_draft(uri: str | None) -> Draft:

@@ -22,11 +22,7 @@ Example::
 from __future__ import annotations
 
 import json
-from typing import Any, TypeAlias
-
-from jsonschema_specifications import REGISTRY
-from referencing._core import Resolver
-from referencing.exceptions import Unresolvable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from structspec.errors import SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.budget import meter, spend
@@ -46,6 +42,9 @@ from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.pointers import ROOT, Pointer
 from structspec.frontends.jsonschema.records import record
 from structspec.report import Entry, Report
+
+if TYPE_CHECKING:
+    from referencing._core import Resolver
 
 __all__ = ["Atlas", "Place"]
 
@@ -175,9 +174,7 @@ class Atlas:
         uri = base_uri(resolver).rstrip("#")
         if uri not in self._dynamic:
             # The document has been walked; other resources have to be looked at.
-            ours = resolver is self.document.resolver or (
-                not self.options.resources and uri not in REGISTRY
-            )
+            ours = resolver is self.document.resolver or self._inside(uri)
             self._dynamic[uri] = (self._anchored or not ours) and dynamic_anchors(resolver)
         if uri in scope or not self._dynamic[uri]:
             return scope
@@ -185,6 +182,12 @@ class Atlas:
             reason = f"more than {_LONGEST_SCOPE} resources on the way"
             raise UnsupportedFeature("$dynamicRef", str(pointer), reason)
         return (*scope, uri)
+
+    def _inside(self, uri: str) -> bool:
+        """Whether a resource stands in the document, being neither given nor a metaschema."""
+        from jsonschema_specifications import REGISTRY
+
+        return not self.options.resources and uri not in REGISTRY
 
     def constant(self, value: Any) -> Goal:
         """The goal 'equals `value`'."""
@@ -222,6 +225,8 @@ class Atlas:
         uri = base_uri(target.resolver)
         default = self._drafts.get(uri)
         if default is None:
+            from referencing.exceptions import Unresolvable
+
             try:
                 root = target.resolver.lookup("").contents
             except Unresolvable:
