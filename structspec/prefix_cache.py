@@ -10,11 +10,12 @@ of `forward.rows` fill it when they are closed and look into it when a prompt be
 
 Invariants
 - what is kept was computed by the weights as they are: a change of any parameter, in place or by
-  another tensor, makes everything kept unusable. Writing through `parameter.data` or switching an
-  adapter cannot be seen: call `clear`;
+  another tensor, makes everything kept unusable, and texts that it came upon halfway are not kept.
+  Writing through `parameter.data` or switching an adapter cannot be seen: call `clear`;
 - tensors are never written to once they are kept, so that threads may read them side by side;
 - texts whose numbers are not finite are not kept;
-- `n_bytes` never passes `max_bytes`; what was used longest ago goes first.
+- `n_bytes` never passes `max_bytes`, nor a smaller one that is set later; what was used longest ago
+  goes first.
 
 Cost: `bytes per token` of the model's own cache for each token kept (46 KB for the default model);
 one copy when a request ends and one when the next begins.
@@ -27,14 +28,14 @@ Siblings: llama.cpp keeps the last prompt of each slot, vLLM blocks of all promp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from structspec.integers import is_int
 from structspec.locks import lock
 
-__all__ = ["Prefix", "PrefixCache", "common_prefix"]
+__all__ = ["Prefix", "PrefixCache", "Weights", "common_prefix"]
 
 #: Copying fewer tokens than this is not worth the look.
 FEWEST = 16
@@ -70,21 +71,55 @@ class Prefix:
         return all(bool(store.isfinite().all()) for store in self.stores[-2:])
 
 
+class Weights:
+    """The parameters of a network at one moment; equal only while none has changed.
+
+    They are told by their memory, which is watched, not kept: what is freed stays different from
+    what an allocator puts in its place.
+    """
+
+    def __init__(self, network: Any) -> None:
+        self._watched = list(_watched(network))
+        self.seen = _stamp(network)
+
+    def holds(self, network: Any) -> bool:
+        """Whether a network has these parameters now."""
+        return self.seen == _stamp(network)
+
+
 class PrefixCache:
     """See the module. `max_bytes`: 0 keeps nothing; may be changed at any time."""
 
     def __init__(self, network: Any, max_bytes: int = 0) -> None:
-        if not is_int(max_bytes):
-            raise TypeError(
-                f"prefix_cache is {max_bytes!r:.40}; pass a number of bytes, 0 for none"
-            )
-        if max_bytes < 0:
-            raise ValueError(f"prefix_cache={max_bytes} must not be negative; 0 keeps nothing")
-        self.max_bytes = max_bytes
+        self._max_bytes = _checked(max_bytes)
         self._network = network
         self._lock = lock()
         self._kept: list[Prefix] = []  # the last one was used last
-        self._stamp: Any = None
+        self._weights: Weights | None = None
+
+    @property
+    def max_bytes(self) -> int:
+        """The most bytes that are kept. Raises TypeError or ValueError for what is no number."""
+        return self._max_bytes
+
+    @max_bytes.setter
+    def max_bytes(self, value: int) -> None:
+        value = _checked(value)
+        with self._lock:
+            self._max_bytes = value
+            self._shrink()
+
+    def _shrink(self) -> None:
+        total = sum(kept.n_bytes for kept in self._kept)
+        while total > self._max_bytes:
+            total -= self._kept.pop(0).n_bytes
+
+    def weights(self) -> Weights | None:
+        """The weights of a text that begins now, for `wants` and `keep`; None if none is kept."""
+        if not self._max_bytes:
+            return None
+        known = self._weights
+        return known if known is not None and known.holds(self._network) else Weights(self._network)
 
     @property
     def n_bytes(self) -> int:
@@ -107,7 +142,7 @@ class PrefixCache:
             return None, 0
         stamp = _stamp(self._network)
         with self._lock:
-            if stamp != self._stamp:
+            if self._weights is None or stamp != self._weights.seen:
                 self._kept.clear()
             best, most = None, 0
             for prefix in self._kept:
@@ -120,11 +155,19 @@ class PrefixCache:
             self._kept.append(best)
             return best, most
 
-    def wants(self, ids: Sequence[int], taps: tuple[int, ...] = ()) -> bool:
-        """Whether a text is worth copying: long enough, and not the beginning of a kept one."""
+    def wants(
+        self, ids: Sequence[int], taps: tuple[int, ...] = (), weights: Weights | None = None
+    ) -> bool:
+        """Whether a text is worth copying: long enough, and not the beginning of a kept one.
+
+        weights: those it was read with, from `weights`; None: as they are now.
+        """
         if not self.max_bytes or len(ids) < FEWEST:
             return False
-        if _stamp(self._network) != self._stamp:
+        stamp = _stamp(self._network)
+        if weights is not None and stamp != weights.seen:
+            return False
+        if self._weights is None or stamp != self._weights.seen:
             return True
         with self._lock:
             return not self._holds(ids, taps)
@@ -132,8 +175,8 @@ class PrefixCache:
     def _holds(self, ids: Sequence[int], taps: tuple[int, ...]) -> bool:
         return any(k.taps == taps and common_prefix(k.ids, ids) == len(ids) for k in self._kept)
 
-    def keep(self, prefix: Prefix) -> None:
-        """Keep a text; its tensors must not be written to afterwards."""
+    def keep(self, prefix: Prefix, weights: Weights | None = None) -> None:
+        """Keep a text; its tensors must not be written to afterwards. `weights`: as in `wants`."""
         size = prefix.n_bytes
         if not size or len(prefix.ids) < FEWEST or not self.max_bytes or not prefix.finite():
             return
@@ -142,18 +185,18 @@ class PrefixCache:
             if fitting < FEWEST:
                 return
             prefix = prefix.first(fitting)
-        stamp = _stamp(self._network)
+        now = self.weights()
+        if now is None or (weights is not None and weights.seen != now.seen):
+            return
         with self._lock:
-            if stamp != self._stamp:
+            if self._weights is None or now.seen != self._weights.seen:
                 self._kept.clear()
-                self._stamp = stamp
+                self._weights = now
             if self._holds(prefix.ids, prefix.taps):
                 return
             self._kept = [kept for kept in self._kept if not _continues(prefix, kept)]
             self._kept.append(prefix)
-            total = sum(kept.n_bytes for kept in self._kept)
-            while total > self.max_bytes:
-                total -= self._kept.pop(0).n_bytes
+            self._shrink()
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
@@ -168,16 +211,41 @@ def _continues(long: Prefix, short: Prefix) -> bool:
     return long.taps == short.taps and common_prefix(long.ids, short.ids) == len(short.ids)
 
 
+def _checked(max_bytes: int) -> int:
+    if not is_int(max_bytes):
+        raise TypeError(f"prefix_cache is {max_bytes!r:.40}; pass a number of bytes, 0 for none")
+    if max_bytes < 0:
+        raise ValueError(f"prefix_cache={max_bytes} must not be negative; 0 keeps nothing")
+    return max_bytes
+
+
+def _parameters(network: Any) -> Iterator[Any]:
+    parameters = getattr(network, "parameters", None)
+    return iter(()) if parameters is None else parameters()
+
+
 def _stamp(network: Any) -> tuple[Any, ...]:
     """What changes when parameters change: their memory, and how often they were written to."""
-    parameters = getattr(network, "parameters", None)
-    if parameters is None:
-        return ()
     found = []
-    for parameter in parameters():
+    for parameter in _parameters(network):
         try:
-            memory, version = parameter.data_ptr(), parameter._version
-        except RuntimeError:  # made in inference mode, or without memory of its own
-            memory = version = 0
-        found.append((id(parameter), parameter.dtype, memory, version))
+            memory = parameter.untyped_storage()._cdata, parameter.data_ptr()
+        except RuntimeError:  # without memory of its own
+            memory = id(parameter), 0
+        try:
+            version = parameter._version
+        except RuntimeError:  # made in inference mode
+            version = 0
+        found.append((parameter.dtype, memory, version))
     return tuple(found)
+
+
+def _watched(network: Any) -> Iterator[Any]:
+    """What keeps the identities in `_stamp` from being given away, but not the memory."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    for parameter in _parameters(network):
+        try:
+            yield StorageWeakRef(parameter.untyped_storage())
+        except RuntimeError:
+            yield parameter

@@ -49,7 +49,7 @@ from structspec.forward.slots import SlotCache, fits
 from structspec.forward.target import Target
 from structspec.linear import product
 from structspec.models import Model
-from structspec.prefix_cache import FEWEST, Prefix, common_prefix
+from structspec.prefix_cache import FEWEST, Prefix, Weights, common_prefix
 
 __all__ = ["Call", "TargetRows"]
 
@@ -101,6 +101,7 @@ class TargetRows:
         self._reused: dict[int, int] = {}
         # ids of a row that every layer has read: a shortened model fills the lower ones only
         self._whole: dict[int, int] = {}
+        self._weights: Weights | None = None
 
     @property
     def shares_cache(self) -> bool:
@@ -110,6 +111,8 @@ class TargetRows:
     def open(self) -> int:
         """A new, empty row."""
         row = next(i for i in range(len(self._ids) + 1) if i not in self._ids)
+        if not self._ids:  # rows that are open together may copy from each other
+            self._weights = self.model.prefix_cache.weights()
         self._ids[row], self._whole[row] = [], 0
         if self._cache is None:
             self._targets[row] = Target(self.model)
@@ -133,10 +136,12 @@ class TargetRows:
 
     def _remember(self, row: int) -> None:
         prefixes, ids = self.model.prefix_cache, self._ids[row][: self._whole[row]]
-        if self._cache is None or not prefixes.wants(ids, self.taps):
+        if self._cache is None or not prefixes.wants(ids, self.taps, self._weights):
             return
         features = self._features[row][: len(ids)].clone() if self.taps else None
-        prefixes.keep(Prefix(ids, self._cache.copy_out(row, len(ids)), self.taps, features))
+        prefixes.keep(
+            Prefix(ids, self._cache.copy_out(row, len(ids)), self.taps, features), self._weights
+        )
 
     def length(self, row: int) -> int:
         """Cached positions of a row."""

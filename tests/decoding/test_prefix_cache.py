@@ -114,6 +114,38 @@ def test_changed_weights_use_nothing_of_the_old_ones(
     assert read(caching, [*LONG, 1, 2])[1] == 25
 
 
+@pytest.mark.parametrize("change", [_in_place, _replaced, _loaded])
+def test_a_text_that_a_change_came_upon_halfway_is_not_kept(
+    caching: Model, change: Callable[[Any], None]
+) -> None:
+    rows = TargetRows(caching)
+    row = rows.open()
+    rows.forward([Call(row, LONG)])
+    change(caching.model)
+    other = rows.open()  # may have copied from the first
+    rows.forward([Call(other, [*LONG, 2])])
+    rows.forward([Call(row, [1])])
+    rows.close(row)
+    rows.close(other)
+    logits, known, _ = read(caching, [*LONG, 1, 2])
+    assert known == 0
+    torch.testing.assert_close(logits, reference(caching, [*LONG, 1, 2]))
+    assert read(caching, [*LONG, 1, 2])[1] == 25
+
+
+def test_memory_that_is_used_again_is_no_sign_of_the_same_weights(
+    caching: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What allocators of accelerators do every time: the address and the version are as before.
+    monkeypatch.setattr(torch.Tensor, "data_ptr", lambda self: 0)
+    weight = caching.model.model.layers[1].self_attn.k_proj.weight
+    for _ in range(6):
+        read(caching, LONG)
+        for _ in range(2):
+            weight.data = weight.data * 1.5
+        assert read(caching, LONG)[1] == 0
+
+
 def test_texts_with_nan_are_not_kept(caching: Model) -> None:
     weight = caching.model.model.layers[0].mlp.down_proj.weight
     with torch.no_grad():
@@ -156,10 +188,16 @@ def test_clear_and_a_smaller_budget(caching: Model) -> None:
     assert caching.prefix_cache.n_bytes > 0
     caching.prefix_cache.clear()
     assert read(caching, LONG)[1] == 0
+    most = caching.prefix_cache.n_bytes
+    read(caching, [3, *LONG[1:]])
+    caching.prefix_cache.max_bytes = most
+    assert 0 < caching.prefix_cache.n_bytes <= most
     caching.prefix_cache.max_bytes = 0
-    caching.prefix_cache.clear()
+    assert caching.prefix_cache.n_bytes == len(caching.prefix_cache) == 0
     read(caching, LONG)
     assert len(caching.prefix_cache) == 0
+    with pytest.raises(ValueError, match="negative"):
+        caching.prefix_cache.max_bytes = -1
 
 
 def test_no_memory_for_copies_is_no_error(caching: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,14 @@ def accepts(schema: Any, text: str, **policies: Any) -> bool:
         ({"$ref": "#anchor"}, ""),
         ({"$ref": "other.json"}, ""),
         ({"$ref": "#/title", "title": "t"}, ""),
+        ({"items": {"$id": 5}}, "/items"),
+        ({"properties": {"a": {"$id": ["a"]}, "b": {"$ref": "#/properties/a"}}}, "/properties/a"),
+        (
+            {"items": {"$schema": "http://json-schema.org/draft-07/schema#", "$id": {}}},
+            "/items",
+        ),
+        ({"$schema": "http://json-schema.org/draft-04/schema#", "items": {"id": 5}}, "/items"),
+        ({"$id": "http://a.example/", "items": {"$id": "http://["}}, "/items"),
     ],
 )
 def test_what_is_no_schema_is_refused_with_its_pointer(schema: Any, pointer: str) -> None:
@@ -429,3 +437,12 @@ def test_equal_subschemas_share_one_rule() -> None:
     many = json.loads(json.dumps({"properties": {f"x{i}": record for i in range(50)}}))
     shared, _ = lower_schema(many, SchemaOptions())
     assert len(shared.rules) == len(one.rules)
+
+
+def test_numbers_under_names_of_other_drafts_are_no_identifiers() -> None:
+    for schema in (
+        {"items": {"id": 5, "type": "null"}},
+        {"$schema": "http://json-schema.org/draft-04/schema#", "items": {"$id": 5}},
+        {"properties": {"$id": {"type": "null"}}, "items": {"const": {"$id": 5}}},
+    ):
+        lower_schema(schema, SchemaOptions())

@@ -135,3 +135,19 @@ def test_what_re_calls_an_error_is_one(source: str) -> None:
         re.compile(source)
     with pytest.raises(SchemaError):
         lower_regex(source, "python")
+
+
+@pytest.mark.parametrize(
+    "source", ["(?:(?!b)){2}a", "(?:(?=b))+.", "((?!ab))?..", "(?:(?=b)){0}.", "a(?:(?<=a)b?)*"]
+)
+def test_a_group_that_holds_an_assertion_may_be_repeated(source: str) -> None:
+    found = language(parse(source), search=False).dfa
+    for size in range(4):
+        for text in map("".join, itertools.product("abc", repeat=size)):
+            assert found.accepts(text) == bool(re.fullmatch(source, text)), text
+
+
+@pytest.mark.parametrize("source", ["(?=a)*b", "(?!a){2}b", "(?<=a)+b", "(?<!a)?b", "^*a", r"\b+a"])
+def test_an_assertion_itself_may_not(source: str) -> None:
+    with pytest.raises(SchemaError, match="cannot be repeated"):
+        lower_regex(source)

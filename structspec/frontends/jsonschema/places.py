@@ -412,10 +412,18 @@ def _enter(
     """Resolver and draft inside a subschema: an embedded resource changes both."""
     if "$id" not in schema and "id" not in schema:
         return resolver, draft
+    if not isinstance(schema.get("id" if draft == 4 else "$id"), str):
+        return resolver, draft  # nothing of this draft, or refused when its keywords are checked
     resource = specification_of(draft).create_resource(schema)
     if resource.id() is None:
         return resolver, draft
-    return resolver.in_subresource(resource), draft_of(schema, draft, pointer)
+    try:
+        inside = resolver.in_subresource(resource)
+    except ValueError as error:
+        raise SchemaError(
+            f"the identifier {_shown(resource.id())} cannot be read: {error}", pointer=str(pointer)
+        ) from error
+    return inside, draft_of(schema, draft, pointer)
 
 
 def _shown(value: Any) -> str:

@@ -57,6 +57,7 @@ _DEPTH: Final = 100
 _LOOKAROUND: Final = {
     "=": (False, False), "!": (False, True), "<=": (True, False), "<!": (True, True)
 }  # fmt: skip
+_LOOKS: Final = tuple("(?" + kind for kind in _LOOKAROUND)
 _LINE: Final = Chars(classes.complement(((10, 10),)))
 
 
@@ -142,8 +143,9 @@ class _Parser(CharacterReader):
         low, high = bounds
         if high is not None and low > high:
             self.fail(f"the quantifier's bounds are out of order: {low} > {high}", start)
+        look = self.pattern.startswith(_LOOKS, start)  # and no group that holds nothing else
         if isinstance(item, Start | End | WordBoundary | Look) and (
-            self.pattern[start] != "(" or (isinstance(item, Look) and not self.python)
+            self.pattern[start] != "(" or (look and not self.python)
         ):
             self.fail("an assertion cannot be repeated; there is nothing to repeat", start)
         if not self.take("?") and self.python and self.peek() == "+":
