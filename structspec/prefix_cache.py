@@ -97,6 +97,10 @@ class PrefixCache:
         self._kept: list[Prefix] = []  # the last one was used last
         self._weights: Weights | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and pickled without what it keeps."""
+        return type(self), (self._network, self._max_bytes)
+
     @property
     def max_bytes(self) -> int:
         """The most bytes that are kept. Raises TypeError or ValueError for what is no number."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import threading
 from collections.abc import Callable
@@ -227,6 +229,23 @@ def test_what_is_known_is_not_copied_again(caching: Model, monkeypatch: pytest.M
     for ids in (LONG, LONG, LONG[:20], LONG[:4], [*LONG, 1]):
         read(caching, ids)
     assert copies == [24, 25]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_models_are_copied_without_what_they_keep(
+    caching: Model, copied: Callable[[Model], Model]
+) -> None:
+    read(caching, LONG)
+    other = copied(caching)
+    assert len(other.prefix_cache) == 0
+    assert other.prefix_cache.max_bytes == ROOM
+    assert read(other, LONG)[1] == 0
+    assert read(other, [*LONG, 1])[1] == 24
+    _in_place(other.model)
+    logits, known, _ = read(other, LONG)
+    assert known == 0
+    torch.testing.assert_close(logits, reference(other, LONG))
+    assert read(caching, LONG)[1] == 23
 
 
 @pytest.mark.parametrize("wrong", [-1, 2.5, True, "256 MiB", None])
