@@ -41,7 +41,7 @@ __all__ = ["Prefix", "PrefixCache", "Weights", "common_prefix"]
 FEWEST = 16
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prefix:
     """A text that was read.
 

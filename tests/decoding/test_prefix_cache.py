@@ -295,6 +295,19 @@ def test_of_a_text_beyond_the_budget_the_beginning_stays() -> None:
     assert cache.n_bytes == 12 * 30
 
 
+def test_equal_texts_with_and_without_taps_stand_side_by_side() -> None:
+    cache = PrefixCache(None, ROOM)
+    text = [1] * 20
+    tapped = Prefix(text, prefix(text).stores, (1,), torch.zeros(20, 3))
+    for one in (prefix(text), tapped):
+        cache.keep(one)
+    for _ in range(2):
+        for taps, features in (((1,), tapped.features), ((), None), ((), None)):
+            found, count = cache.longest([*text, 2], taps)
+            assert found is not None and count == 20
+            assert found.features is features
+
+
 def test_random_texts_are_found_as_by_comparing_all() -> None:
     rng = random.Random(5)
     cache = PrefixCache(None, ROOM)
