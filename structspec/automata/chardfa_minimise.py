@@ -30,7 +30,7 @@ from structspec.automata.memory import inner, wide
 from structspec.automata.views import view_rows
 from structspec.machine_code.kernel import kernel
 
-__all__ = ["MOST_EDGES", "Rows", "Table", "canonical", "classes_of_columns", "spans"]
+__all__ = ["MOST_EDGES", "Rows", "Table", "canonical", "spans", "with_coarsest_classes"]
 
 Rows = tuple[tuple[tuple[int, int], ...], ...]
 
@@ -94,17 +94,27 @@ def canonical(table: Table, *, minimal: bool = False) -> Table:
     if not n:
         return _EMPTY
     cuts, labels, targets, accepts = cuts[: n + 1], labels[:m], targets[:m], accepts[:n]
+    return with_coarsest_classes(Table(table.classes, cuts, labels, targets, accepts))
+
+
+def with_coarsest_classes(table: Table) -> Table:
+    """The same automaton, with characters that no state tells apart as one class.
+
+    The arrays are copies: those of `table` may have room behind them.
+    """
+    n, cuts, labels, targets = len(table), table.cuts, table.labels, table.targets
     source = np.repeat(np.arange(n, dtype=np.int32), np.diff(cuts))
-    classes, number, first = classes_of_columns(table.classes, source, labels, targets)
+    classes, number, first = _classes_of_columns(table.classes, source, labels, targets)
     kept = first[labels]
+    accepts = table.accepts.copy()
     if kept.all():
-        return Table(classes, cuts.copy(), number[labels], targets.copy(), accepts.copy())
+        return Table(classes, cuts.copy(), number[labels], targets.copy(), accepts)
     kept_cuts = np.zeros(n + 1, np.int32)
     np.cumsum(np.bincount(source[kept], minlength=n), out=kept_cuts[1:])
-    return Table(classes, kept_cuts, number[labels[kept]], targets[kept], accepts.copy())
+    return Table(classes, kept_cuts, number[labels[kept]], targets[kept], accepts)
 
 
-def classes_of_columns(
+def _classes_of_columns(
     sets: Sequence[Ranges], source: NDArray[Any], label: NDArray[Any], target: NDArray[Any]
 ) -> tuple[tuple[Ranges, ...], NDArray[np.int32], NDArray[np.bool_]]:
     """Sets of characters with the same edges as one class: the classes, the class of each set, and

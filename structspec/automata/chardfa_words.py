@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from structspec.automata.chardfa_alphabet import Budget, Meter
-from structspec.automata.chardfa_minimise import Table, classes_of_columns
+from structspec.automata.chardfa_minimise import Table, with_coarsest_classes
 from structspec.errors import SchemaError
 from structspec.machine_code.kernel import kernel
 
@@ -47,13 +47,8 @@ def minimal_words(strings: Sequence[str], meter: Meter) -> Table:
     letters, labels = np.unique(codes, return_inverse=True)
     start, label, target, accepts = _minimal(labels.astype(np.int32), ends)
     meter.check(len(accepts))
-    source = np.repeat(np.arange(len(accepts), dtype=np.int32), np.diff(start))
-    sets = [((letter, letter),) for letter in letters.tolist()]
-    classes, number, first = classes_of_columns(sets, source, label, target)
-    kept = first[label]
-    counts = np.bincount(source[kept], minlength=len(accepts))
-    cuts = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    return Table(classes, cuts, number[label[kept]], target[kept], accepts)
+    sets = tuple([((letter, letter),) for letter in letters.tolist()])
+    return with_coarsest_classes(Table(sets, start, label, target, accepts))
 
 
 @kernel

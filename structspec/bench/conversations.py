@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from structspec.bench.machine import describe_machine
+from structspec.bench.machine import describe_machine, on_machine
 from structspec.bench.pages import markdown_table, write_between_markers, write_report
 from structspec.bench.tasks import ToolTask, read_tasks
 from structspec.kept_grammars import compiled
@@ -139,10 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = {"command": command, "machine": machine, "rows": rows}
         write_report(Path("docs/results/conversations.json"), report)
         packages = machine["packages"]
-        about = (
-            f"{machine['cores']}-core {machine['processor']}, Python {machine['python']}, torch "
-            f"{packages['torch']}; `{command}`."
-        )
+        about = f"{on_machine(machine)}, torch {packages['torch']}; `{command}`."
         write_between_markers(Path("docs/decoding.md"), COMMAND, f"{about}\n\n{text}")
     return 0
 

@@ -142,6 +142,12 @@ class _Plan:
         self.row_index: Tensor = torch.empty(0, dtype=torch.long)
         self.slot_index: Tensor = torch.empty(0, dtype=torch.long)
 
+    def reserve(self, rows: int, slots: int = 0) -> None:
+        """Plan for at least so many rows and slots."""
+        self.rows = max(self.rows, rows)
+        if slots > self.slots:
+            self.slots = max(slots + _FIRST_SLOTS, self.slots * 3 // 2)
+
 
 class SlotCache(Cache):
     """See the module. Give it to a model as its cache, after `begin`."""
@@ -160,10 +166,8 @@ class SlotCache(Cache):
         Column j of row `rows[i]` goes to slot `starts[i] + j`. The tensors grow as needed.
         """
         plan = self._plan
-        plan.rows = max(plan.rows, max(rows) + 1)
         plan.visible = max(starts) + count
-        if plan.visible > plan.slots:
-            plan.slots = max(plan.visible + _FIRST_SLOTS, plan.slots * 3 // 2)
+        plan.reserve(max(rows) + 1, plan.visible)
         plan.past = plan.visible - count
         if len(rows) == 1:
             plan.one, plan.span = (rows[0], starts[0]), None
@@ -182,8 +186,7 @@ class SlotCache(Cache):
     @torch.inference_mode()
     def copy_slots(self, source: int, target: int, first: int, last: int) -> None:
         """Copy slots first..last-1 of one row to the same slots of another."""
-        plan = self._plan
-        plan.rows = max(plan.rows, target + 1)
+        self._plan.reserve(target + 1)
         for layer in self._layers:
             if layer.is_initialized:
                 layer.make_room()
@@ -198,10 +201,7 @@ class SlotCache(Cache):
     @torch.inference_mode()
     def copy_in(self, row: int, stores: Sequence[Tensor], count: int) -> None:
         """Write the first `count` slots of what `copy_out` returned to a row."""
-        plan = self._plan
-        plan.rows = max(plan.rows, row + 1)
-        if count > plan.slots:
-            plan.slots = max(count + _FIRST_SLOTS, plan.slots * 3 // 2)
+        self._plan.reserve(row + 1, count)
         for layer, keys, values in zip(self._layers, stores[::2], stores[1::2], strict=True):
             if not layer.is_initialized:
                 layer.lazy_initialization(keys[None], values[None])

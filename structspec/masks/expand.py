@@ -8,16 +8,7 @@ Sibling: `automata.pushdown.step`, which answers for a single class.
 
 from __future__ import annotations
 
-from structspec.automata.memory import (
-    OVERFLOW,
-    ZERO,
-    Count,
-    Slot,
-    i32,
-    inner,
-    slot,
-    wide,
-)
+from structspec.automata.memory import OVERFLOW, ZERO, Count, Slot, i32, inner, slot, wide
 from structspec.automata.pushdown import DEAD, UNKNOWN, close
 from structspec.machine_code.kernel import kernel
 from structspec.machine_code.linking import address, header_at, linked

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from referencing._core import Resolved, Resolver
 
 __all__ = [
+    "DYNAMIC_ANCHORS",
+    "IDENTIFIERS",
+    "LOCATING",
     "NOWHERE",
     "Document",
     "Target",
@@ -44,6 +47,13 @@ __all__ = [
     "dynamic_anchors",
     "dynamic_target",
 ]
+
+
+#: Keywords that name a resource; those and references, whose meaning depends on their place; and
+#: names that the dynamic scope can change.
+IDENTIFIERS = frozenset({"$id", "id"})
+LOCATING = IDENTIFIERS | {"$ref", "$dynamicRef", "$recursiveRef"}
+DYNAMIC_ANCHORS = frozenset({"$dynamicAnchor", "$recursiveAnchor"})
 
 
 class _Nowhere:

@@ -35,6 +35,7 @@ from structspec.frontends.jsonschema.goals import FALSE, Goal, conjoin, negate
 from structspec.frontends.jsonschema.normal import Normaliser
 from structspec.frontends.jsonschema.places import Atlas
 from structspec.frontends.jsonschema.refusal import Refusal
+from structspec.frontends.reaching import reaching
 from structspec.frontends.regex import MOST_COPIES
 
 __all__ = ["Explorer", "Items", "Writer", "check_count"]
@@ -103,17 +104,7 @@ class Explorer:
 
     def node(self) -> ir.Node:
         """The automaton without states that lead nowhere."""
-        sources: list[list[int]] = [[] for _ in self.edges]
-        for source, edges in enumerate(self.edges):
-            for _, target in edges:
-                sources[target].append(source)
-        useful = set(self.accepting)
-        stack = list(useful)
-        while stack:
-            for source in sources[stack.pop()]:
-                if source not in useful:
-                    useful.add(source)
-                    stack.append(source)
+        useful = reaching([[target for _, target in row] for row in self.edges], self.accepting)
         if 0 not in useful:
             return ir.NOTHING
         kept = {state: index for index, state in enumerate(sorted(useful))}

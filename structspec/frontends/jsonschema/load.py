@@ -24,7 +24,14 @@ from typing import Any
 
 from structspec.errors import SchemaError
 from structspec.frontends.jsonschema.dialects import settle
-from structspec.frontends.jsonschema.document import NOWHERE, Document, containers_of
+from structspec.frontends.jsonschema.document import (
+    DYNAMIC_ANCHORS,
+    IDENTIFIERS,
+    LOCATING,
+    NOWHERE,
+    Document,
+    containers_of,
+)
 from structspec.frontends.jsonschema.drafts import (
     DRAFTS,
     Draft,
@@ -38,9 +45,8 @@ from structspec.frontends.jsonschema.pointers import ROOT, Pointer
 
 __all__ = ["load"]
 
-_NAMES = frozenset({"$id", "id"})
-_ANCHORS = frozenset({"$anchor", "$dynamicAnchor", "$recursiveAnchor"})
-_MARKS = _NAMES | _ANCHORS | {"$ref", "$dynamicRef", "$recursiveRef"}
+_ANCHORS = DYNAMIC_ANCHORS | {"$anchor"}
+_MARKS = LOCATING | _ANCHORS
 
 
 def _refuse_circles(root: Any) -> None:
@@ -112,7 +118,7 @@ def load(schema: Any, options: SchemaOptions, *, exact: bool = False) -> Documen
 
 def _refers(root: Any, containers: list[Any]) -> bool:
     """Whether a document may refer to anything, or name anything that could be referred to."""
-    if isinstance(root, dict) and not _NAMES.isdisjoint(root):
+    if isinstance(root, dict) and not IDENTIFIERS.isdisjoint(root):
         return True
     for top in containers:
         if type(top) is dict and not _MARKS.isdisjoint(top):

@@ -32,6 +32,7 @@ from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.kept import Kept
 from structspec.frontends.jsonschema.numbers import NumberSet
 from structspec.frontends.jsonschema.pieces import Kind, Number, Piece, decimal_text
+from structspec.frontends.reaching import reaching
 
 __all__ = [
     "MOST_STATES",
@@ -286,18 +287,8 @@ def _explore(reader: Reader) -> Automaton | None:
 
 def _minimise(automaton: Automaton) -> Automaton:
     """Moore's partition refinement on the states from which something is accepted."""
-    size = len(automaton.transitions)
-    sources: list[list[int]] = [[] for _ in range(size)]
-    for state, row in enumerate(automaton.transitions):
-        for target in row.values():
-            sources[target].append(state)
-    useful = {state for state in range(size) if automaton.accepting[state]}
-    stack = list(useful)
-    while stack:
-        for source in sources[stack.pop()]:
-            if source not in useful:
-                useful.add(source)
-                stack.append(source)
+    ends = [state for state, accepts in enumerate(automaton.accepting) if accepts]
+    useful = reaching([row.values() for row in automaton.transitions], ends)
     if 0 not in useful:
         return Automaton(({},), (False,))
     rows = {

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from structspec.errors import SchemaError, UnsupportedFeature
 from structspec.frontends.jsonschema.budget import meter, spend
 from structspec.frontends.jsonschema.document import (
+    DYNAMIC_ANCHORS,
+    LOCATING,
     Document,
     Target,
     base_uri,
@@ -48,11 +50,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Atlas", "Place"]
 
-_LOCATING = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
-_ANCHORS = frozenset({"$dynamicAnchor", "$recursiveAnchor"})
 # Stand for true and false, and for the end of the keys, in the contents of containers.
 _YES, _NO, _VALUES = object(), object(), object()
-_MARKS = _LOCATING | _ANCHORS
+_MARKS = LOCATING | DYNAMIC_ANCHORS
 
 # Scopes grow by resources that have not been met before; a longer way is refused.
 _LONGEST_SCOPE = 64
@@ -267,8 +267,8 @@ class Atlas:
             locating = False
             if named:
                 if not _MARKS.isdisjoint(top):
-                    locating = not _LOCATING.isdisjoint(top)
-                    self._anchored = self._anchored or not _ANCHORS.isdisjoint(top)
+                    locating = not LOCATING.isdisjoint(top)
+                    self._anchored = self._anchored or not DYNAMIC_ANCHORS.isdisjoint(top)
                 characters += len("".join(top))
             # PERF: every value of every document passes here.
             key: list[Any] = [*top, _VALUES] if named else []

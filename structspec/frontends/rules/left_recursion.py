@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 
 from structspec import ir
 from structspec.errors import BudgetExceeded
+from structspec.frontends.reaching import reaching
 
 __all__ = [
     "children",
@@ -374,17 +375,7 @@ def _from(node: ir.Automaton, start: int) -> ir.Node:
 
 def _trimmed(rows: list[list[tuple[ir.Node, int]]], accepting: set[int], start: int = 0) -> ir.Node:
     """The automaton without states that are not reached or reach no accepting one."""
-    before: dict[int, list[int]] = {}
-    for state, row in enumerate(rows):
-        for _, target in row:
-            before.setdefault(target, []).append(state)
-    useful = set(accepting)
-    pending = list(accepting)
-    while pending:
-        for state in before.get(pending.pop(), ()):
-            if state not in useful:
-                useful.add(state)
-                pending.append(state)
+    useful = reaching([[target for _, target in row] for row in rows], accepting)
     if start not in useful:
         return ir.NOTHING
     order = [start]
