@@ -9,9 +9,11 @@ Owns copies, not the rows that they came from. Each `Model` has one (`Model.pref
 of `forward.rows` fill it when they are closed and look into it when a prompt begins.
 
 Invariants
-- what is kept was computed by the weights as they are: a change of any parameter, in place or by
-  another tensor, makes everything kept unusable, and texts that it came upon halfway are not kept.
-  Writing through `parameter.data` or switching an adapter cannot be seen: call `clear`;
+- what is kept was computed by the network as it is: a change of any parameter or buffer, in place
+  or by another tensor, of hooks and forwards, of PEFT's adapters (which is active, merged, how much
+  it counts), or between training and evaluation makes everything kept unusable, and texts that it
+  came upon halfway are not kept. Writing through `parameter.data` and other attributes of modules
+  cannot be seen: call `clear`;
 - tensors are never written to once they are kept, so that threads may read them side by side;
 - texts whose numbers are not finite are not kept;
 - `n_bytes` never passes `max_bytes`, nor a smaller one that is set later; what was used longest ago
@@ -32,6 +34,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from structspec.hooks import alterations
 from structspec.integers import is_int
 from structspec.locks import lock
 
@@ -72,9 +75,9 @@ class Prefix:
 
 
 class Weights:
-    """The parameters of a network at one moment; equal only while none has changed.
+    """What a network computes with at one moment; equal only while nothing of it has changed.
 
-    They are told by their memory, which is watched, not kept: what is freed stays different from
+    Tensors are told by their memory, which is watched, not kept: what is freed stays different from
     what an allocator puts in its place.
     """
 
@@ -83,7 +86,7 @@ class Weights:
         self.seen = _stamp(network)
 
     def holds(self, network: Any) -> bool:
-        """Whether a network has these parameters now."""
+        """Whether a network is as it was then."""
         return self.seen == _stamp(network)
 
 
@@ -168,11 +171,9 @@ class PrefixCache:
         """
         if not self.max_bytes or len(ids) < FEWEST:
             return False
-        stamp = _stamp(self._network)
-        if weights is not None and stamp != weights.seen:
-            return False
-        if self._weights is None or stamp != self._weights.seen:
-            return True
+        known = self._weights
+        if known is None or (weights is not None and weights.seen != known.seen):
+            return True  # `keep` looks at the network
         with self._lock:
             return not self._holds(ids, taps)
 
@@ -223,24 +224,46 @@ def _checked(max_bytes: int) -> int:
     return max_bytes
 
 
-def _parameters(network: Any) -> Iterator[Any]:
-    parameters = getattr(network, "parameters", None)
-    return iter(()) if parameters is None else parameters()
+# What PEFT's layers say of their adapters.
+_ADAPTERS = ("_active_adapter", "_disable_adapters", "merged_adapters", "scaling")
+
+
+def _modules(network: Any) -> Iterator[Any]:
+    modules = getattr(network, "modules", None)
+    return iter(()) if modules is None else modules()
+
+
+def _tensors(module: Any) -> Iterator[Any]:
+    """The parameters and buffers of one module."""
+    for held in (module._parameters, module._buffers):
+        for tensor in held.values():
+            if tensor is not None:
+                yield tensor
 
 
 def _stamp(network: Any) -> tuple[Any, ...]:
-    """What changes when parameters change: their memory, and how often they were written to."""
-    found = []
-    for parameter in _parameters(network):
-        try:
-            memory = parameter.untyped_storage()._cdata, parameter.data_ptr()
-        except RuntimeError:  # without memory of its own
-            memory = id(parameter), 0
-        try:
-            version = parameter._version
-        except RuntimeError:  # made in inference mode
-            version = 0
-        found.append((parameter.dtype, memory, version))
+    """What changes with what a network computes: tensors, by their memory and how often they were
+    written to; hooks and forwards; adapters; training.
+    """
+    found: list[Any] = []
+    for module in _modules(network):
+        for tensor in _tensors(module):
+            try:
+                memory = tensor.untyped_storage()._cdata, tensor.data_ptr()
+            except RuntimeError:  # without memory of its own
+                memory = id(tensor), 0
+            try:
+                version = tensor._version
+            except RuntimeError:  # made in inference mode
+                version = 0
+            found.append((tensor.dtype, memory, version))
+        if altered := alterations(module):
+            found.append(altered)
+        if module.training:
+            found.append(True)
+        own = module.__dict__
+        if "_active_adapter" in own:
+            found.append([repr(own.get(name)) for name in _ADAPTERS])
     return tuple(found)
 
 
@@ -248,8 +271,9 @@ def _watched(network: Any) -> Iterator[Any]:
     """What keeps the identities in `_stamp` from being given away, but not the memory."""
     from torch.multiprocessing.reductions import StorageWeakRef
 
-    for parameter in _parameters(network):
-        try:
-            yield StorageWeakRef(parameter.untyped_storage())
-        except RuntimeError:
-            yield parameter
+    for module in _modules(network):
+        for tensor in _tensors(module):
+            try:
+                yield StorageWeakRef(tensor.untyped_storage())
+            except RuntimeError:
+                yield tensor

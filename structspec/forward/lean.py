@@ -12,7 +12,8 @@ Invariants
 - the network's logits are its output matrix times the states that `run` returns;
 - the network is not changed; its linear layers are called as modules, so whatever was put in
   their place (`FewRowsLinear`, an adapter) runs;
-- a network with hooks or in training runs as transformers does.
+- a network with hooks, with forwards or parts that its class does not have, or in training runs as
+  transformers does.
 
 Cost: no memory; the comparison is a few forwards of nine tokens, once. `python -m
 structspec.bench.forwards` measures it beside transformers' own forward.
@@ -37,12 +38,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, silu
 
+from structspec.hooks import alterations
 from structspec.linear import product
 
 __all__ = ["LeanLayers"]
 
-# Classes of transformers whose layers are these: norm, attention, norm, gated product.
-_KNOWN = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
+# Families of transformers whose layers are these: norm, attention, norm, gated product.
+_KNOWN = ("Llama", "Mistral", "Qwen2")
+_PARTS = {
+    "input_layernorm": "RMSNorm",
+    "self_attn": "Attention",
+    "post_attention_layernorm": "RMSNorm",
+    "mlp": "MLP",
+}
 # Up to so many columns attention is two plain products; beyond, the fused one does not build
 # the whole table of scores.
 _FEW = 64
@@ -80,16 +88,14 @@ class LeanLayers:
         layers = getattr(body, "layers", None)
         if body is network or not isinstance(layers, torch.nn.ModuleList) or not len(layers):
             return False
-        if any(type(layer).__name__ not in _KNOWN for layer in layers):
+        if not all(map(_is_known, layers)):
             return False
         weight = network.get_input_embeddings().weight
         if network.training or weight.device.type != "cpu" or weight.dtype != torch.float32:
             return False
         if getattr(body.config, "hidden_act", "silu") != "silu":
             return False
-        return not any(
-            module._forward_hooks or module._forward_pre_hooks for module in body.modules()
-        )
+        return not any(alterations(module) for module in body.modules())
 
     @torch.inference_mode()
     def run(
@@ -259,6 +265,14 @@ class LeanLayers:
             (network.get_output_embeddings()(expected), logits),  # no scale, no soft cap
         ]
         return all(_near(found, wanted) for found, wanted in pairs)
+
+
+def _is_known(layer: Any) -> bool:
+    """Whether a layer and its parts are of the classes that `run` knows."""
+    family = type(layer).__name__.removesuffix("DecoderLayer")
+    return family in _KNOWN and all(
+        type(getattr(layer, name, None)).__name__ == family + kind for name, kind in _PARTS.items()
+    )
 
 
 def _near(found: Tensor, wanted: Tensor) -> bool:

@@ -139,6 +139,36 @@ def test_what_is_not_known_runs_as_it_is() -> None:
     assert LeanLayers.of(broken) is None, "the comparison with its own forward must notice"
 
 
+def test_what_is_altered_later_runs_as_it_is() -> None:
+    patched, swapped = network(), network()
+    assert LeanLayers.of(patched) is not None and LeanLayers.of(swapped) is not None
+    mlp = patched.model.layers[1].mlp
+    original = mlp.forward
+    mlp.forward = lambda x: 2 * original(x)
+    assert LeanLayers.of(patched) is None
+    del mlp.forward
+    assert LeanLayers.of(patched) is not None
+
+    class Doubled(type(swapped.model.layers[0].mlp)):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    layer = swapped.model.layers[2]
+    doubled = Doubled(swapped.config)
+    doubled.load_state_dict(layer.mlp.state_dict())
+    layer.mlp = doubled
+    assert LeanLayers.of(swapped) is None
+
+
+def test_what_transformers_notes_of_hidden_states_changes_nothing() -> None:
+    """It leaves hooks behind on a network that was asked for them once."""
+    asked = network()
+    with torch.inference_mode():
+        asked(input_ids=torch.tensor([[1, 2, 3]]), output_hidden_states=True)
+    assert any(module._forward_hooks for module in asked.modules()), "then this test says nothing"
+    assert LeanLayers.of(asked) is not None
+
+
 def test_a_shortened_network_is_lean_too(model: Model) -> None:
     from structspec.drafting.early_exit import shortened
 

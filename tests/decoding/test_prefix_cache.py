@@ -104,7 +104,30 @@ def _trained(network: Any) -> None:
     optimizer.step()
 
 
-@pytest.mark.parametrize("change", [_in_place, _replaced, _loaded, _trained])
+def _steered(network: Any) -> None:
+    network.model.layers[0].register_forward_hook(lambda _, given, made: made * 1.5)
+
+
+def _prepared(network: Any) -> None:
+    def scaled(_: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (given[0] * 1.5, *given[1:])
+
+    network.model.layers[1].mlp.register_forward_pre_hook(scaled)
+
+
+def _patched(network: Any) -> None:
+    mlp = network.model.layers[1].mlp
+    original = mlp.forward
+    mlp.forward = lambda x: 1.5 * original(x)
+
+
+def _buffered(network: Any) -> None:
+    network.model.rotary_emb.inv_freq.mul_(0.5)
+
+
+@pytest.mark.parametrize(
+    "change", [_in_place, _replaced, _loaded, _trained, _steered, _prepared, _patched, _buffered]
+)
 def test_changed_weights_use_nothing_of_the_old_ones(
     caching: Model, change: Callable[[Any], None]
 ) -> None:
@@ -116,7 +139,7 @@ def test_changed_weights_use_nothing_of_the_old_ones(
     assert read(caching, [*LONG, 1, 2])[1] == 25
 
 
-@pytest.mark.parametrize("change", [_in_place, _replaced, _loaded])
+@pytest.mark.parametrize("change", [_in_place, _replaced, _loaded, _steered])
 def test_a_text_that_a_change_came_upon_halfway_is_not_kept(
     caching: Model, change: Callable[[Any], None]
 ) -> None:
@@ -133,6 +156,58 @@ def test_a_text_that_a_change_came_upon_halfway_is_not_kept(
     assert known == 0
     torch.testing.assert_close(logits, reference(caching, [*LONG, 1, 2]))
     assert read(caching, [*LONG, 1, 2])[1] == 25
+
+
+def test_a_hook_that_is_gone_is_noticed(caching: Model) -> None:
+    handle = caching.model.model.layers[0].register_forward_hook(lambda _, given, made: made * 1.5)
+    read(caching, LONG)
+    handle.remove()
+    logits, known, _ = read(caching, [*LONG, 1])
+    assert known == 0
+    torch.testing.assert_close(logits, reference(caching, [*LONG, 1]))
+
+
+def test_asking_for_hidden_states_is_no_change(caching: Model) -> None:
+    """transformers leaves hooks that only note what passes."""
+    read(caching, LONG)
+    with torch.inference_mode():
+        caching.model(input_ids=torch.tensor([LONG]), output_hidden_states=True)
+    assert read(caching, [*LONG, 1])[1] == 24
+
+
+class Adapted(torch.nn.Module):
+    """A linear layer with adapters, switched as PEFT's layers are."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__()
+        self.base = base
+        self._active_adapter: list[str] = ["a"]
+        self._disable_adapters = False
+        self.merged_adapters: list[str] = []
+        self.scaling = {"a": 1.5, "b": 2.5}
+
+    def forward(self, x: Any) -> Any:
+        factor = 1.0 if self._disable_adapters else self.scaling[self._active_adapter[0]]
+        return self.base(x) * factor
+
+
+def test_a_switched_adapter_is_noticed(caching: Model) -> None:
+    layer = caching.model.model.layers[0].mlp
+    layer.up_proj = Adapted(layer.up_proj)
+    known = []
+    for change in (
+        {"_active_adapter": ["a"]},
+        {"_active_adapter": ["b"]},
+        {"_disable_adapters": True},
+        {"_disable_adapters": False},
+        {"scaling": {"a": 1.5, "b": 0.5}},
+        {},
+    ):
+        layer.up_proj.__dict__.update(change)
+        logits, found, _ = read(caching, LONG)
+        torch.testing.assert_close(logits, reference(caching, LONG))
+        known.append(found)
+    assert known == [0, 0, 0, 0, 0, 23]
 
 
 def test_memory_that_is_used_again_is_no_sign_of_the_same_weights(
