@@ -10,13 +10,15 @@ Where members come in any order the sets of members that were written have numbe
 each cache; rows are then computed on one thread.
 
 Cost: some 30 µs for each configuration that a helper has not seen, some 10 µs for each row that
-comes back; kernels run without Python's lock. Worth it for rows that cost more. See
-`settings.set_threads`, and docs/masks.md for figures.
+comes back, and a helper learns anew what the first cache knows; kernels run without Python's lock.
+Worth it for rows that cost much more, so the first rows of a call are computed here and timed
+before anybody is asked. See `settings.set_threads`, and docs/masks.md for figures.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -34,6 +36,9 @@ __all__ = ["FEWEST", "keep_rows"]
 
 #: Missing rows for which other threads are asked.
 FEWEST = 8
+# So many of them are timed first, and others are asked if one took this long, in seconds.
+_TIMED = 3
+_WORTH = 0.0003
 
 _lock = lock()
 _pools: dict[int, ThreadPoolExecutor] = {}
@@ -49,6 +54,11 @@ def keep_rows(
     wanted = _missing(cache, states)
     if len(wanted) < FEWEST or cache.automaton.memory.get(Slot.COUNT)[Count.BITS] > 1:
         return
+    began = time.perf_counter()
+    _compute(cache, np.array(wanted[:_TIMED], np.int64), words)
+    if time.perf_counter() - began < _TIMED * _WORTH:
+        return
+    wanted = wanted[_TIMED:]
     while len(cache.helpers) < threads - 1:
         helper = fresh()
         cache.helpers.append((helper, Copier(cache.automaton, helper.automaton)))

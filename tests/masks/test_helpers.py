@@ -53,6 +53,7 @@ VOCAB = vocabulary()
 @pytest.fixture(autouse=True)
 def one_thread_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(settings, "_set", {})
+    monkeypatch.setattr(helpers, "_WORTH", 0.0)  # the rows of this small vocabulary are cheap
     yield
 
 
@@ -137,16 +138,27 @@ def test_helpers_compute_rows_and_are_counted(monkeypatch: pytest.MonkeyPatch) -
     settings.set_threads(2)
     before = c.cache.n_bytes
     rows(c, states)
-    assert sorted(name.startswith("structspec-rows") for name in names) == [False, True]
+    # The first rows are timed; then the others are shared out.
+    assert sorted(name.startswith("structspec-rows") for name in names) == [False, False, True]
     assert c.cache.n_bytes > before + c.cache.helpers[0][0].n_bytes // 2
     rows(c, states)
-    assert len(names) == 2  # all rows are kept
+    assert len(names) == 3  # all rows are kept
 
 
 def test_few_rows_stay_on_one_thread() -> None:
     c, states = twin(structspec.compile(SCHEMAS[0]).bind(VOCAB), 1)
     settings.set_threads(4)
     rows(c, states[:4])
+    assert not c.cache.helpers
+
+
+def test_cheap_rows_stay_on_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copying their configurations would take longer than computing them."""
+    monkeypatch.setattr(helpers, "_WORTH", 60.0)
+    expected = rows(*twin(structspec.compile(SCHEMAS[0]).bind(VOCAB), 1))
+    c, states = twin(structspec.compile(SCHEMAS[0]).bind(VOCAB), 1)
+    settings.set_threads(4)
+    assert np.array_equal(rows(c, states), expected)
     assert not c.cache.helpers
 
 
