@@ -3,8 +3,9 @@
     make bench-compile
     python -m structspec.bench.compile_times --python .venv-peers/bin/python
 
-Every engine runs in a process of its own, one after the other, over the same schemas and token ids,
-and compiles each schema once, with no cache between schemas; the time ends with the first row.
+Every engine runs in a process of its own over the same schemas and token ids, and compiles each
+schema once, with no cache between schemas; the time ends with the first row. Engines take turns,
+schema by schema, so that a busy moment of the machine counts for all.
 Times are CPU time of the process by default, so that other programs on the machine do not count.
 They are compared over the schemas that both engines of a ratio compile. Which engine is *right* on
 these schemas is the suites' matter (docs/suites.md); this only counts what is refused.
@@ -30,7 +31,7 @@ from structspec.bench.masks_jobs import (
     maskbench_jobs,
     write_vocabulary,
 )
-from structspec.bench.masks_run import EngineRun, run_engine
+from structspec.bench.masks_run import EngineRun, run_engines
 from structspec.bench.pages import (
     markdown_number,
     markdown_table,
@@ -117,25 +118,22 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     vocab = load_vocabulary(options.vocabulary)
     jobs = maskbench_jobs(vocab, options.schemas, options.seed, texts=False)
-    runs = []
     with tempfile.TemporaryDirectory() as folder:
         vocabulary, file = Path(folder) / "vocabulary.npz", Path(folder) / "jobs.jsonl"
         write_vocabulary(vocab, vocabulary)
         file.write_text("".join(json.dumps(job) + "\n" for job in jobs), encoding="utf-8")
-        for engine in options.engines.split(","):
-            runs.append(
-                run_engine(
-                    engine,
-                    options.python,
-                    vocabulary,
-                    file,
-                    repeats=1,
-                    clock=options.clock,
-                    time_limit=options.time_limit,
-                    engine_limit=options.engine_limit,
-                )
-            )
-            print(f"{engine}: {len(runs[-1].answers)} of {len(jobs)}", file=sys.stderr, flush=True)
+        runs = run_engines(
+            options.engines.split(","),
+            options.python,
+            vocabulary,
+            file,
+            repeats=1,
+            clock=options.clock,
+            time_limit=options.time_limit,
+            engine_limit=options.engine_limit,
+        )
+    for run in runs:
+        print(f"{run.engine}: {len(run.answers)} of {len(jobs)}", file=sys.stderr, flush=True)
     whole = "" if len(jobs) < options.schemas else f" --schemas {options.schemas}"
     others = "" if options.engines == "structspec,llguidance" else f" --engines {options.engines}"
     report = {

@@ -10,10 +10,10 @@ xgrammar has exactly our language; llguidance has a lexer, which takes longest m
 the flag that ignores the case of ASCII letters only.
 
 The texts are functions of Python's standard library that are short and keep their brackets on one
-line, and the queries below. Engines run one after the other in processes of their own, on one
-thread, over the same token ids; one that takes longer than `--time-limit` over a grammar is ended,
-and the tables say so. Times are CPU time: per mask, the median over the repeats of
-filling a row and taking a token, over the texts that all engines walk to the end.
+line, and the queries below. Engines take turns in processes of their own, on one thread, over the
+same token ids; one that takes longer than `--time-limit` over a grammar is ended, and the tables
+say so. Times are CPU time: per mask, the median over the repeats of filling a row and taking a
+token, over the texts that all engines walk to the end.
 
 Writes `docs/results/grammars.json` and the tables of `docs/grammars.md`.
 """
@@ -37,7 +37,7 @@ from structspec.bench.grammar_forms import spelled_out
 from structspec.bench.machine import describe_machine, on_machine
 from structspec.bench.masks import mask_times, percentiles
 from structspec.bench.masks_jobs import VOCABULARIES, load_vocabulary, write_vocabulary
-from structspec.bench.masks_run import EngineRun, run_engine
+from structspec.bench.masks_run import EngineRun, run_engines
 from structspec.bench.pages import write_between_markers, write_report
 from structspec.vocab import Vocabulary
 
@@ -239,21 +239,18 @@ def main(arguments: list[str] | None = None) -> int:
             jobs = grammar_jobs(vocab, options.texts)
             file = folder / f"{name}.jsonl"
             file.write_text("".join(json.dumps(job) + "\n" for job in jobs), encoding="utf-8")
-            runs = []
-            for engine in options.engines.split(","):
-                run = run_engine(
-                    engine,
-                    options.python,
-                    folder / f"{name}.npz",
-                    file,
-                    repeats=options.repeats,
-                    clock="cpu",
-                    time_limit=options.time_limit,
-                    engine_limit=10 * len(jobs) * options.time_limit * options.repeats,
-                )
-                runs.append(run)
-                spent = time.perf_counter() - began
-                print(f"{name} {engine}: done after {spent:.0f} s", file=sys.stderr, flush=True)
+            runs = run_engines(
+                options.engines.split(","),
+                options.python,
+                folder / f"{name}.npz",
+                file,
+                repeats=options.repeats,
+                clock="cpu",
+                time_limit=options.time_limit,
+                engine_limit=10 * len(jobs) * options.time_limit * options.repeats,
+            )
+            spent = time.perf_counter() - began
+            print(f"{name}: done after {spent:.0f} s", file=sys.stderr, flush=True)
             report["vocabularies"][name] = {"tokens": vocab.size, "grammars": summarise(runs, jobs)}
             report["seconds"] = round(time.perf_counter() - began, 1)
             if not options.no_docs:  # what is measured stays if the rest is interrupted

@@ -3,11 +3,12 @@
     make bench-masks
     python -m structspec.bench.masks --schemas 100 --python .venv-peers/bin/python
 
-Every engine runs in a process of its own, one after the other, over the same seeded sample of
-MaskBench and the same token ids. A schema is compiled and walked `--repeats` times, each time from
-nothing; a mask's time is the median of them and holds filling a row and taking a token. Times per
-mask are compared over the texts that all of `COMMON` walk to the end. Times are CPU time of the
-process by default, so that other programs on the machine do not count; `--clock wall` changes it.
+Every engine runs in a process of its own over the same seeded sample of MaskBench and the same
+token ids; engines take turns, schema by schema, so that a busy moment of the machine counts for
+all. A schema is compiled and walked `--repeats` times, each time from nothing; a mask's time is
+the median of them and holds filling a row and taking a token. Times per mask are compared over the
+texts that all of `COMMON` walk to the end. Times are CPU time of the process by default, so that
+other programs on the machine do not count; `--clock wall` changes it.
 
 Writes `docs/results/masks.json`, `masks.svg` and the tables of `docs/masks.md`.
 """
@@ -36,7 +37,7 @@ from structspec.bench.masks_jobs import (
     write_vocabulary,
 )
 from structspec.bench.masks_report import plot, tables
-from structspec.bench.masks_run import EngineRun, run_engine
+from structspec.bench.masks_run import EngineRun, run_engines
 from structspec.bench.pages import write_between_markers, write_report
 from structspec.errors import MissingExtra
 
@@ -231,26 +232,23 @@ def _one(
     for kind, jobs in (("sample", sample), ("hard", hard)):
         file = folder / f"{name}-{kind}.jsonl"
         file.write_text("".join(json.dumps(job) + "\n" for job in jobs), encoding="utf-8")
-        runs[kind] = []
-        for engine in engines:
-            began = time.perf_counter()
-            run = run_engine(
-                engine,
-                options.python,
-                vocabulary,
-                file,
-                repeats=options.repeats,
-                clock=options.clock,
-                time_limit=options.time_limit,
-                engine_limit=options.engine_limit,
-            )
-            runs[kind].append(run)
-            print(
-                f"{name} {kind} {engine}: {len(run.answers)} of {len(jobs)} schemas in "
-                f"{time.perf_counter() - began:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
+        began = time.perf_counter()
+        runs[kind] = run_engines(
+            engines,
+            options.python,
+            vocabulary,
+            file,
+            repeats=options.repeats,
+            clock=options.clock,
+            time_limit=options.time_limit,
+            engine_limit=options.engine_limit,
+        )
+        done = ", ".join(f"{run.engine} {len(run.answers)}" for run in runs[kind])
+        print(
+            f"{name} {kind}: {done} of {len(jobs)} schemas in {time.perf_counter() - began:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
     figures, times = summarise(runs["sample"], sample)
     figures["tokens"] = vocab.size
     figures["hard"] = _hard(runs["hard"], hard)

@@ -8,7 +8,8 @@ instead of a schema. It is compiled and walked `--repeats` times, each time from
 row and the token behind it. The first row of every text is left out: it belongs to the time to the
 first mask.
 
-What engines print goes to standard error. The parent (`masks`) ends a worker that takes too long.
+Before each job it waits for a line on its standard input, so that engines can take turns. What
+engines print goes to standard error. The parent (`masks`) ends a worker that takes too long.
 """
 
 from __future__ import annotations
@@ -165,6 +166,8 @@ def main(arguments: list[str] | None = None) -> int:
         for number, line in enumerate(file):
             if number < options.skip:
                 continue
+            if not sys.stdin.readline():
+                break
             job = json.loads(line)
 
             def report(repeat: int, name: str = job["id"]) -> None:

@@ -13,7 +13,7 @@ from structspec.bench import masks_run
 from structspec.bench.masks import percentiles, summarise
 from structspec.bench.masks_jobs import hard_jobs, write_vocabulary
 from structspec.bench.masks_report import tables
-from structspec.bench.masks_run import EngineRun, run_engine
+from structspec.bench.masks_run import EngineRun, run_engines
 from structspec.bench.masks_worker import read_vocabulary
 from structspec.vocab import Vocabulary
 
@@ -64,6 +64,7 @@ def test_workers_answer_time_out_and_are_replaced(
         "print(json.dumps({'ready': '1', 'seconds': 0.0, 'memory': 1}), flush=True)\n"
         "for n, line in enumerate(open([a for a in sys.argv if a.endswith('.jsonl')][0])):\n"
         "    if n < skip: continue\n"
+        "    if not sys.stdin.readline(): break\n"
         "    if n == 1: time.sleep(60)\n"
         "    if n == 2: sys.exit(3)\n"
         "    answer = {'id': json.loads(line)['id'], 'first': [1], 'texts': [], 'grown': 5}\n"
@@ -75,8 +76,8 @@ def test_workers_answer_time_out_and_are_replaced(
     jobs = tmp_path / "jobs.jsonl"
     jobs.write_text("".join(json.dumps({"id": str(i)}) + "\n" for i in range(4)))
     monkeypatch.setattr(masks_run, "_START_LIMIT", 30.0)
-    run = run_engine(
-        "llguidance", str(launcher), tmp_path / "v.npz", jobs,
+    (run,) = run_engines(
+        ["llguidance"], str(launcher), tmp_path / "v.npz", jobs,
         repeats=1, clock="cpu", time_limit=2.0, engine_limit=60.0,
     )  # fmt: skip
     assert [sorted(set(a) - {"id", "first", "texts"}) for a in run.answers.values()] == [
@@ -110,11 +111,38 @@ def test_a_limit_is_of_cpu_time_for_each_repeat(
     jobs = tmp_path / "jobs.jsonl"
     jobs.write_text("".join(json.dumps({"id": str(i)}) + "\n" for i in range(2)))
     monkeypatch.setattr(masks_run, "_START_LIMIT", 30.0)
-    run = run_engine(
-        "llguidance", str(launcher), tmp_path / "v.npz", jobs,
+    (run,) = run_engines(
+        ["llguidance"], str(launcher), tmp_path / "v.npz", jobs,
         repeats=3, clock="cpu", time_limit=1.2, engine_limit=60.0,
     )  # fmt: skip
     assert "grown" in run.answers["0"] and run.answers["1"]["timeout"] == "no answer in 1.2 s"
+
+
+def test_engines_take_turns(tmp_path: Path) -> None:
+    """Two workers note when they are at work: never both, and job by job."""
+    script = tmp_path / "worker.py"
+    log = tmp_path / "log"
+    script.write_text(
+        "import json, sys\n"
+        "def say(**message): print(json.dumps(message), flush=True)\n"
+        "say(ready='1', seconds=0.0, memory=1)\n"
+        "for n in range(3):\n"
+        "    sys.stdin.readline()\n"
+        f"    with open({str(log)!r}, 'a') as log: log.write(sys.argv[1][0] + str(n) + ' ')\n"
+        "    say(id=str(n), first=[1], texts=[], grown=5)\n"
+    )
+    launcher = tmp_path / "python"
+    launcher.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
+    launcher.chmod(0o755)
+    jobs = tmp_path / "jobs.jsonl"
+    jobs.write_text("".join(json.dumps({"id": str(i)}) + "\n" for i in range(3)))
+    first, second = run_engines(
+        ["xgrammar", "llguidance"], str(launcher), tmp_path / "v.npz", jobs,
+        repeats=1, clock="cpu", time_limit=30.0, engine_limit=60.0,
+    )  # fmt: skip
+    assert log.read_text() == "x0 l0 x1 l1 x2 l2 "
+    assert [run.engine for run in (first, second)] == ["xgrammar", "llguidance"]
+    assert list(first.answers) == list(second.answers) == ["0", "1", "2"]
 
 
 def test_the_hard_schemas_hold_their_texts() -> None:
