@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from structspec.errors import MissingExtra, ModelError
+from structspec.history import History
 from structspec.prefix_cache import PrefixCache
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class Model:
 
     `model` is a transformers model in evaluation mode, `tokenizer` its tokenizer, `name` what
     messages call it. `Model.wrap` makes one from a pair that you loaded yourself. `prefix_cache`
-    keeps what prompts began with (`structspec.prefix_cache`), within so many bytes.
+    keeps what prompts began with (`structspec.prefix_cache`), within so many bytes. `history` keeps
+    what greedy answers wrote (`structspec.history`); None keeps and uses nothing.
     """
 
     def __init__(
@@ -92,12 +94,14 @@ class Model:
         name: str,
         vocab: Vocabulary | None = None,
         prefix_cache: int = 0,
+        history: bool = False,
     ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.name = name
         self.prefix_cache = PrefixCache(model, prefix_cache)
-        self._shared = {"tokenizer": tokenizer, "name": name, "vocab": vocab}
+        self._shared: dict[str, Any] = {"tokenizer": tokenizer, "name": name, "vocab": vocab}
+        self._shared["history"] = History() if history else None
         with contextlib.suppress(TypeError):  # not everything that runs can be referred to weakly
             _known[model] = self._shared
 
@@ -110,7 +114,9 @@ class Model:
             return None
         if shared is None:
             return None
-        return cls(model, shared["tokenizer"], name=shared["name"], vocab=shared["vocab"])
+        found = cls(model, shared["tokenizer"], name=shared["name"])
+        _known[model] = found._shared = shared
+        return found
 
     @classmethod
     def wrap(
@@ -121,11 +127,13 @@ class Model:
         name: str | None = None,
         vocab: Vocabulary | None = None,
         prefix_cache: int = 0,
+        history: bool = True,
     ) -> Model:
         """A `Model` from a transformers model and tokenizer; a `Model` passes through.
 
         prefix_cache: bytes for the beginnings of prompts, see `load`; 0 here, since weights that
-        you own may change in ways that cannot be seen (adapters, `parameter.data`).
+        you own may change in ways that cannot be seen (`parameter.data`, attributes of modules).
+        history: as in `load`.
 
         Raises `ModelError` if `model` is not a causal language model.
         """
@@ -143,10 +151,22 @@ class Model:
             )
         model.eval()
         label = name or getattr(model.config, "_name_or_path", "") or type(model).__name__
-        return cls(model, tokenizer, name=label, vocab=vocab, prefix_cache=prefix_cache)
+        return cls(
+            model, tokenizer, name=label, vocab=vocab, prefix_cache=prefix_cache, history=history
+        )
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, {type(self.model).__name__}, {self.dtype}, {self.device})"
+
+    @property
+    def history(self) -> History | None:
+        """What greedy answers wrote, for drafts; shared by all `Model`s of one network."""
+        history: History | None = self._shared["history"]
+        return history
+
+    @history.setter
+    def history(self, value: History | None) -> None:
+        self._shared["history"] = value
 
     @property
     def device(self) -> Any:
@@ -235,17 +255,19 @@ def load(
     dtype: str | Any | None = None,
     quick: bool = True,
     prefix_cache: int = PREFIX_CACHE,
+    history: bool = True,
     **kwargs: Any,
 ) -> Model:
     """Load a model and its tokenizer.
 
     `name` is `"default"`, a directory, a `.gguf` file or a hub name. `device` defaults to CUDA
-    where there is one, else the CPU; `dtype` to float32 on the CPU (bfloat16 ties change greedy
-    choices) and to the checkpoint's own elsewhere. `quick`: see `quicken`; with False the network
-    is just as transformers makes it. `prefix_cache`: bytes, beside the weights, for what prompts
-    began with: a request that begins like an earlier one (the same tools, the next turn of a
-    conversation) reads only the rest; 0 keeps nothing. Further arguments go to
-    `AutoModelForCausalLM.from_pretrained`.
+    where there is one, else the CPU; `dtype` to float32 on the CPU (bfloat16 ties change
+    greedy choices) and to the checkpoint's own elsewhere. `quick`: see `quicken`; with False
+    the network is just as transformers makes it. `prefix_cache`: bytes, beside the weights,
+    for what prompts began with: a request that begins like an earlier one (the same tools, the
+    next turn of a conversation) reads only the rest; 0 keeps nothing. `history`: whether
+    drafts of greedy requests follow what earlier answers of the same type wrote; texts are the
+    same without. Further arguments go to `AutoModelForCausalLM.from_pretrained`.
 
     Raises `MissingExtra` without torch or transformers and `ModelError` if loading fails.
     """
@@ -280,7 +302,7 @@ def load(
             raise ModelError(f"cannot move {label!r} to {device}: {_first_line(error)}") from error
     if quick:
         quicken(model)
-    return Model.wrap(model, tokenizer, name=label, prefix_cache=prefix_cache)
+    return Model.wrap(model, tokenizer, name=label, prefix_cache=prefix_cache, history=history)
 
 
 def quicken(network: Any) -> None:

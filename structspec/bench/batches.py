@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from structspec.models import load
 
     torch.set_num_threads(options.threads)
-    model = load("default", dtype="float32", prefix_cache=0)
+    model = load("default", dtype="float32", prefix_cache=0, history=False)
     pool = sorted(read_tasks(4 * options.tasks), key=lambda task: len(str(task.messages)))
     tasks = pool[: options.tasks]
     rows = []

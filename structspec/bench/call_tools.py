@@ -302,7 +302,7 @@ def main(arguments: list[str] | None = None) -> int:
     from structspec.models import load
 
     torch.set_num_threads(options.threads)
-    model = load(options.model, dtype="float32", prefix_cache=0)
+    model = load(options.model, dtype="float32", prefix_cache=0, history=False)
     done = {row.id for row in found}
     tasks = (task for task in read_call_tasks(options.tasks) if task.id not in done)
     for rows in run(model, tasks, ways, options.max_tokens):

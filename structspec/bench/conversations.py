@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from structspec.models import Model, load
 
     torch.set_num_threads(options.threads)
-    kept = load("default", dtype="float32")
+    kept = load("default", dtype="float32", history=False)
     models = {
         "kept": kept,
         "nothing kept": Model(kept.model, kept.tokenizer, name=kept.name, vocab=kept.vocab),

@@ -183,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     torch.set_num_threads(options.threads)
     started = time.perf_counter()
-    model = load(options.model, prefix_cache=0)
+    model = load(options.model, prefix_cache=0, history=False)
     folder = SHIPPED if options.head == "eagle" else Path(options.head)
     head = EagleHead.load(folder, model.model)
     groups = _groups(options, model, head.taps)

@@ -29,7 +29,7 @@ from structspec.bench.exercise_words import DOMAINS, OPENINGS, PARAMETERS, Param
 from structspec.bench.tasks import data_folder, tasks_apart
 from structspec.drafting.answers import Functions
 
-__all__ = ["exercises"]
+__all__ = ["exercises", "requests_of_one_function"]
 
 
 def exercises(count: int, seed: int = 0, apart_from: Functions | None = None) -> Iterator[Any]:
@@ -101,6 +101,19 @@ def _made_call(draw: random.Random) -> dict[str, Any]:
         "messages": [{"role": "user", "content": text + ending}],
         "tools": [{"type": "function", "function": d} for d in documents.values()],
     }
+
+
+def requests_of_one_function(
+    count: int, seed: str
+) -> tuple[dict[str, Any], list[list[dict[str, Any]]]]:
+    """The schema of one function's calls, and conversations that ask for it with other values."""
+    draw = random.Random(seed)
+    document, chosen, what = _function(draw)
+    listed = json.dumps(document, ensure_ascii=False)
+    system = {"role": "system", "content": f"Answer with the arguments of this function: {listed}"}
+    asked = dict.fromkeys(_request(draw, what, chosen) for _ in range(20 * count))
+    schema = {**document["parameters"], "additionalProperties": False}
+    return schema, [[system, {"role": "user", "content": f"{t}."}] for t in list(asked)[:count]]
 
 
 def _server_tools() -> list[dict[str, Any]]:

@@ -270,7 +270,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     torch.set_num_threads(options.threads)
     # every setting reads the prompt itself, as other engines do
-    model = load(options.model, dtype=options.dtype, prefix_cache=0)
+    model = load(options.model, dtype=options.dtype, prefix_cache=0, history=False)
     stock = load(options.model, dtype=options.dtype, quick=False)
     bench = Bench(model, stock, options.max_tokens, options.seed)
     tasks = [*read_tasks(options.tasks), *read_schema_tasks(options.schemas)]

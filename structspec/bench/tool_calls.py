@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
     from structspec.models import load
 
     torch.set_num_threads(options.threads)
-    model = load(options.model, dtype="float32", prefix_cache=0)
+    model = load(options.model, dtype="float32", prefix_cache=0, history=False)
     rows: list[Comparison] = []
     started = time.perf_counter()
     with Progress(transient=True) as progress:

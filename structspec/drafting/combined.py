@@ -1,7 +1,9 @@
-"""`CombinedDraft`: forced spans first, look-up where the grammar leaves a choice, and again.
+"""`CombinedDraft`: what must follow, what usually follows, and look-up where neither is known.
 
-Owns the order and the length of an untrained draft. A forced span costs little and is nearly
-always kept; a looked-up token is a guess. So the length counts *guesses*: a draft ends when its
+Owns the order and the length of an untrained draft. First what earlier answers wrote at this
+state, where that is sure (greedy requests only, see `habits`), then forced spans, then the prompt;
+then what earlier answers wrote even if it is less sure. A forced span costs little and is nearly
+always kept; what is looked up is a guess. So the length counts *guesses*: a draft ends when its
 guesses are used up, and how many it may hold follows what recent drafts got through.
 
 Invariants
@@ -12,7 +14,7 @@ Cost: that of its parts; one mask per token. Verifying eight tokens instead of o
 small model on one CPU core 1.2 times as much in bfloat16 and about twice in float32, so a guess
 pays if it is right one time in seven or more.
 
-Sibling: `ForcedDraft` and `LookupDraft`, its parts.
+Siblings: `ForcedDraft` and `LookupDraft`, two of its parts.
 
 Example::
 
@@ -25,7 +27,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from structspec.drafting.draft import (
-    ConstraintLike,
     Draft,
     DraftBuilder,
     Drafter,
@@ -33,6 +34,7 @@ from structspec.drafting.draft import (
     Request,
 )
 from structspec.drafting.forced import ForcedSpans
+from structspec.drafting.habits import LIKELY, SURE, Habits
 from structspec.drafting.lengths import guesses_after
 from structspec.drafting.lookup import ContextIndex, LookupDraft
 from structspec.drafting.together import Plan, draft_alone, plan_of
@@ -42,10 +44,10 @@ __all__ = ["CombinedDraft", "FirstOf"]
 
 @dataclass(frozen=True)
 class CombinedDraft:
-    """Forced spans and prompt look-up in one draft.
+    """Forced spans, earlier answers and prompt look-up in one draft.
 
-    `limit`: tokens per draft. `guesses`: looked-up tokens of the first draft; later ones adapt
-    between 1 and `max_guesses`. `lookup`: the look-up's own settings.
+    `limit`: tokens per draft. `guesses`: tokens of the first draft that are guesses; later ones
+    adapt between 1 and `max_guesses`. `lookup`: the look-up's own settings.
     """
 
     limit: int = 32
@@ -55,29 +57,47 @@ class CombinedDraft:
 
     def begin(self, request: Request) -> _CombinedDrafter:
         """A drafter for one request."""
-        return _CombinedDrafter(request.constraint, self)
+        return _CombinedDrafter(request, self)
 
 
 class _CombinedDrafter:
-    def __init__(self, constraint: ConstraintLike, settings: CombinedDraft) -> None:
-        self._constraint = constraint
+    def __init__(self, request: Request, settings: CombinedDraft) -> None:
+        self._constraint = request.constraint
         self._settings = settings
-        self._spans = ForcedSpans(constraint)
-        self._index = ContextIndex(constraint, settings.lookup)
+        self._spans = ForcedSpans(request.constraint)
+        self._index = ContextIndex(request.constraint, settings.lookup)
+        self._habits = Habits.of(request)
         self._guesses = settings.guesses
         self._guessed: list[int] = []  # places of the guesses in the last draft
 
     def propose(self, state: int, context: Sequence[int], left: int, step: int) -> Draft:
         self._index.update(context)
+        if self._habits is not None:
+            self._habits.update(state, context)
         builder = DraftBuilder(self._constraint, state, left, self._settings.limit)
         self._guessed = []
         while builder.room:
+            before = len(builder.tokens)
+            if self._habits is not None:
+                self._guessed += self._habits.extend(builder, self._left(), SURE)
             self._spans.extend(builder)
             first = len(builder.tokens)
-            if not self._index.extend(builder, self._guesses - len(self._guessed)):
+            if self._index.extend(builder, self._left()):
+                self._guessed += range(first, len(builder.tokens))
+            elif self._habits is not None:
+                self._guessed += self._habits.extend(builder, self._left(), LIKELY, 1)
+            if len(builder.tokens) == before:
                 break
-            self._guessed += range(first, len(builder.tokens))
         return builder.build()
+
+    def _left(self) -> int:
+        """Guesses that this draft may still hold."""
+        return self._guesses - len(self._guessed)
+
+    def close(self) -> None:
+        """Learn how the text ended."""
+        if self._habits is not None:
+            self._habits.close()
 
     def observe(self, draft: Draft, accepted: int) -> None:
         most = self._settings.max_guesses
