@@ -8,9 +8,10 @@ import json
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 import structspec
 from structspec.decoding.progress import Job
@@ -144,6 +145,30 @@ def test_a_cancelled_task_ends_its_stream(model: Model, gate: Gate) -> None:
     del stream
     gc.collect()
     assert loop() is None
+    usable(model)
+
+
+def test_a_decorated_coroutine_that_is_cancelled_stops_the_model(model: Model, gate: Gate) -> None:
+    told: list[int] = []
+    options = {**OPTIONS, "draft": None, "on_token": lambda token, data: told.append(token)}
+
+    @structspec.structured(model, **options)
+    async def name(text: str) -> Annotated[str, Field(pattern="^[a-z]{20,40}$")]:
+        """{{ text }}"""
+
+    async def main() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(None) as limit:
+                task = asyncio.create_task(name(PROMPT))
+                while not gate.entered.is_set():
+                    await asyncio.sleep(0.01)
+                limit.reschedule(0)
+                await task
+        gate.open.set()
+
+    asyncio.run(main())  # waits for the worker thread
+    assert gate.forwards == 6 and 5 <= len(told) <= 6
+    assert len(asyncio.run(name(PROMPT))) >= 20
     usable(model)
 
 
