@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import threading
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -91,10 +92,39 @@ class StructuredFunction(Generic[T]):
 
     def result(self, *args: Any, **kwargs: Any) -> Result[T]:
         """Generate and return the value with its text, tokens and statistics."""
+        return self._answer(args, kwargs, self.spec.options)
+
+    def _answer(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Result[T]:
         bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         prompt = self.spec.prompt(bound.arguments)
-        return api.generate(self._model, prompt, self.spec.output_type, **self.spec.options)
+        return api.generate(self._model, prompt, self.spec.output_type, **options)
+
+    async def _awaited(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Result[T]:
+        """Generate in a worker thread; a task that is cancelled stops it at the next token."""
+        options, told = self.spec.options, self.spec.options.get("on_token")
+        stopped = threading.Event()
+
+        def on_token(token: int, data: bytes) -> None:
+            if stopped.is_set():
+                raise _Cancelled
+            if told is not None:
+                told(token, data)
+
+        # `generate` refuses it where it asks for several values, and what cannot be called
+        if options.get("n") is None and (told is None or callable(told)):
+            options = {**options, "on_token": on_token}
+        try:
+            return await asyncio.to_thread(self._answer, args, kwargs, options)
+        except asyncio.CancelledError:
+            stopped.set()  # a thread cannot be cancelled
+            raise
+
+
+class _Cancelled(Exception):
+    """Nobody awaits the answer any more; only the worker thread sees this."""
 
 
 def structured(model: Any = "default", **options: Any) -> Callable[[Callable[..., T]], Any]:
@@ -102,7 +132,8 @@ def structured(model: Any = "default", **options: Any) -> Callable[[Callable[...
 
     The docstring is the prompt, a Jinja template over the function's arguments
     (`{{ argument }}`); the return annotation is the type of the answer; the body is never run.
-    `model` and `options` are those of `generate`. An `async def` is answered in a worker thread.
+    `model` and `options` are those of `generate`. An `async def` is answered in a worker thread;
+    if the task that awaits it is cancelled or timed out, the model stops at the next token.
 
     The decorated function has `spec` (what was read: template, type, grammar) and `result(...)`.
     Raises, at definition, `SchemaError` if the docstring or the return annotation is missing,
@@ -145,10 +176,10 @@ def structured(model: Any = "default", **options: Any) -> Callable[[Callable[...
 
         @functools.wraps(function)
         async def answer(*args: Any, **kwargs: Any) -> T:
-            return await asyncio.to_thread(wrapper, *args, **kwargs)
+            return (await wrapper._awaited(args, kwargs)).value
 
         async def result(*args: Any, **kwargs: Any) -> Result[T]:
-            return await asyncio.to_thread(wrapper.result, *args, **kwargs)
+            return await wrapper._awaited(args, kwargs)
 
         answer.spec = spec  # type: ignore[attr-defined]
         answer.result = result  # type: ignore[attr-defined]

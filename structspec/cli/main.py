@@ -6,7 +6,9 @@ Exit codes: 0 success, 2 bad input (one message on standard error, no traceback)
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
+import os
 import sys
 
 from structspec.errors import MissingExtra, StructspecError
@@ -33,6 +35,17 @@ def _write_anything() -> None:
             reconfigure(errors="structspec")
 
 
+def _give_up_output() -> None:
+    """Let what cannot be written go: Python would try again at its end, and exit with 120."""
+    with contextlib.suppress(AttributeError, ValueError):  # no output, or none of the system's
+        try:
+            sys.stdout.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; `arguments` default to those of the process."""
     _write_anything()
@@ -52,6 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
         print("structspec: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     except (ValueError, OSError) as error:  # arguments out of range; nowhere to write
+        _give_up_output()
         print(f"structspec: error: {error}", file=sys.stderr)
         raise SystemExit(BAD_INPUT) from None
     except Exception as error:

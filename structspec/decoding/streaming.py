@@ -8,7 +8,10 @@ consumer that stops early stops the model.
 Invariants
 - the deltas of all events joined are the text of the output, and their tokens its tokens;
 - a stream that is closed or fails keeps what it has told: `output` says it, and an error carries
-  it as `partial_output`.
+  it as `partial_output`;
+- one round at a time, whichever threads ask. `close` never waits for a round, so that an event
+  loop may call it when a task that reads in a worker thread is cancelled: a round that is under
+  way is the last one, and the thread that runs it gives up the rest.
 
 Cost: that of the loop.
 
@@ -24,6 +27,8 @@ Example::
 from __future__ import annotations
 
 import codecs
+import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -81,6 +86,9 @@ class Stream(Iterator[StreamEvent]):
         self._text = ""
         self._done = False
         self._last: Output | None = None
+        self._closing = False
+        self._lock = threading.Lock()  # held by whoever runs a round, or reads what rounds write
+        self._holder: int | None = None  # the thread that runs a round
 
     @property
     def text(self) -> str:
@@ -89,15 +97,20 @@ class Stream(Iterator[StreamEvent]):
 
     @property
     def output(self) -> Output:
-        """The output so far; its reason is "error" until it is complete."""
-        if self._last is None:
+        """The output so far; its reason is "error" until it is complete.
+
+        Waits for the end of a round that another thread runs.
+        """
+        alone = self._holder == threading.get_ident()  # asked by `on_token`
+        with contextlib.nullcontext() if alone else self._lock:
+            if self._last is not None:
+                return self._last
             found = self._loop.partial_outputs()[0]
             if found is None:
                 raise RuntimeError("the stream was closed before its first event")
             if isinstance(found, Exception):
                 return found.partial_output  # type: ignore[attr-defined]
             return found
-        return self._last
 
     def __enter__(self) -> Stream:
         return self
@@ -111,18 +124,45 @@ class Stream(Iterator[StreamEvent]):
         self.close()
 
     def close(self) -> None:
-        """Stop here; `output` keeps what was written."""
-        if not self._done:
-            self._done = True
-            found = self._loop.partial_outputs()[0]
-            self._last = found if isinstance(found, Output) else None
-            self._loop.close()
+        """Stop here; `output` keeps what was written.
+
+        Returns at once: a round that another thread runs is the last one.
+        """
+        self._closing = True
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Close the loop, unless a round is under way: whoever runs it does so afterwards."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._done:
+                self._done = True
+                found = self._loop.partial_outputs()[0]
+                self._last = found if isinstance(found, Output) else None
+                self._loop.close()
+        finally:
+            self._lock.release()
 
     def __next__(self) -> StreamEvent:
-        if self._done:
+        if self._holder == threading.get_ident():
+            raise ValueError("the stream is writing already; on_token cannot ask it for more")
+        try:
+            with self._lock:
+                self._holder = threading.get_ident()
+                try:
+                    return self._next()
+                finally:
+                    self._holder = None
+        finally:
+            if self._closing:
+                self._give_up()
+
+    def _next(self) -> StreamEvent:
+        if self._done or self._closing:
             raise StopIteration
         more = True
-        while more and not self._new:
+        while more and not self._new and not self._closing:
             try:
                 more = self._loop.step()
             except BaseException as error:
@@ -137,6 +177,8 @@ class Stream(Iterator[StreamEvent]):
                 return self._event(None)  # tell what was written, then why it stopped
             self._done = True
             raise outcome
+        if outcome is None and not self._new:
+            raise StopIteration  # closed during a round that committed nothing
         return self._event(outcome)
 
     def _event(self, outcome: Output | None) -> StreamEvent:

@@ -25,7 +25,6 @@ Example::
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +34,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import Cache
 
 from structspec.forward.slots import StoredLayer
+from structspec.signatures import argument_names
 
 __all__ = ["LoopCache"]
 
@@ -70,7 +70,7 @@ class LoopCache:
         self.reading: int | None = None
         self.visible = slots
         self._network = network
-        parameters = inspect.signature(network.forward).parameters
+        parameters = argument_names(network.forward)
         self._keeps_logits = "logits_to_keep" in parameters
         # transformers renamed the argument; both spellings live in the supported range
         self._argument = "cache" if "cache" in parameters else "past_key_values"

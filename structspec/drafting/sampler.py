@@ -43,6 +43,7 @@ from structspec.kept_grammars import compiled
 from structspec.models import Model
 from structspec.packed import single_token, unpack
 from structspec.prompt import encode_prompt
+from structspec.signatures import argument_names
 
 __all__ = ["AnswerSampler"]
 
@@ -377,9 +378,7 @@ def _sampled(logits: Tensor, bits: np.ndarray, noise: Sequence[float]) -> list[i
 
 
 def _takes_cache(body: Any) -> bool:
-    import inspect
-
-    return "cache" in inspect.signature(body.forward).parameters
+    return "cache" in argument_names(body.forward)
 
 
 def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:

@@ -33,7 +33,6 @@ Example::
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,6 +49,7 @@ from structspec.forward.target import Target
 from structspec.linear import product
 from structspec.models import Model
 from structspec.prefix_cache import FEWEST, Prefix, Weights, common_prefix
+from structspec.signatures import argument_names
 
 __all__ = ["Call", "TargetRows"]
 
@@ -87,7 +87,7 @@ class TargetRows:
         self.lean = True
         self.taps: tuple[int, ...] = ()
         self._features: dict[int, Tensor] = {}
-        parameters = inspect.signature(model.model.forward).parameters
+        parameters = argument_names(model.model.forward)
         self._argument = "cache" if "cache" in parameters else "past_key_values"
         self._keeps_logits = "logits_to_keep" in parameters
         slotted = "position_ids" in parameters and "attention_mask" in parameters

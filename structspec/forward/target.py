@@ -26,7 +26,6 @@ Example::
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +33,7 @@ import torch
 
 from structspec.errors import DraftError, ModelError, PromptError
 from structspec.models import Model
+from structspec.signatures import argument_names
 
 __all__ = ["Target"]
 
@@ -51,7 +51,7 @@ class Target:
         self.length = 0
         self.forwards = 0
         self._device = model.device
-        parameters = inspect.signature(model.model.forward).parameters
+        parameters = argument_names(model.model.forward)
         # transformers renamed the argument; both spellings live in the supported range
         self._argument = "cache" if "cache" in parameters else "past_key_values"
         if self._argument not in parameters and "kwargs" not in parameters:

@@ -5,7 +5,7 @@ compiled, the one with the longest way to go. They are started with `subprocess`
 need no guard around their main part, and import what this process would.
 
 Cost: about two seconds per process to start; the rest is shared evenly until only a chain of
-kernels is left. A process that dies leaves its kernel to whoever calls it first.
+kernels is left. A process that dies leaves its kernel to whoever calls it first (`unmade`).
 """
 
 from __future__ import annotations
@@ -58,8 +58,14 @@ class Crew:
         self._say = say
         self._changed = threading.Condition()
         self._at_work: list[subprocess.Popen[str]] = []
+        self._answered: set[str] = set()
         self.failed: dict[str, str] = {}
         self.done = 0
+
+    @property
+    def unmade(self) -> set[str]:
+        """Kernels that no process answered for: it ended, or could not be started."""
+        return self._entries.keys() - self._answered
 
     def _ways(self) -> dict[str, float]:
         """Seconds from the beginning of a kernel to the end of the longest chain behind it."""
@@ -119,9 +125,11 @@ class Crew:
                 self._changed.wait()
             return None
 
-    def _finish(self, kernel: str, error: str | None) -> None:
+    def _finish(self, kernel: str, error: str | None, *, answered: bool = True) -> None:
         with self._changed:
             self._running.discard(kernel)
+            if answered:
+                self._answered.add(kernel)
             if error is None:
                 self.done += 1
             else:
@@ -144,18 +152,20 @@ class Crew:
                 entry = self._entries[kernel]
                 order = {"kernel": kernel, "signatures": entry.signatures}
                 error: str | None = "its process ended"
+                answered = False
                 try:
                     process.stdin.write(json.dumps(order) + "\n")
                     process.stdin.flush()
                     if answer := process.stdout.readline():
                         error = json.loads(answer)["error"]
+                        answered = True
                         continue
                     return
                 except (OSError, ValueError) as broken:
                     error = str(broken)
                     return
                 finally:
-                    self._finish(kernel, error)
+                    self._finish(kernel, error, answered=answered)
             # Not only the end of the pipe: forks of this process may hold that open.
             with contextlib.suppress(OSError):
                 process.stdin.write("\n")

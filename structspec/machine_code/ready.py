@@ -123,8 +123,14 @@ def _make(say: Callable[[str], object], worth: float, processes: int | None = No
             work = crew.Crew(missing, processes)
             work.run()
             passed = time.perf_counter() - began
-            say(f"{work.done} kernels of structspec compiled in {passed:.0f} s")
+            left = len(work.unmade)
+            rest = f"; {left} are left, as processes ended or did not start" if left else ""
+            say(f"{work.done} kernels of structspec compiled in {passed:.0f} s{rest}")
             for kernel, error in work.failed.items():
                 logging.getLogger("structspec").debug("%s: %s", kernel, error)
+            # The next process that starts makes the rest; without any progress they are left to
+            # whoever calls them, or every process would try in vain.
+            if left and work.done:
+                return work.done
         folder.write_stamp()
     return len(missing)

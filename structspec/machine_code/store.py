@@ -1,10 +1,12 @@
 """Machine code on disk, one file for each kernel and signature.
 
 A file's name and its head say what it was made from: the sources (`sources`), the versions, the
-processor, the function and the types of its arguments. So no file ever means something else: two
-processes that compile at once, or before and after an upgrade, write different files or equal
-ones, in one step (`places.keep`). A file that was cut, or changed on its way, is not read: its head
-holds the digest of the rest. What cannot be read or written is compiled, and no error.
+Python (whose objects machine code takes apart), the processor, the function and the types of its
+arguments. So no file ever means something else: two processes that compile at once, or before and
+after an upgrade, write different files or equal ones, in one step (`places.keep`). A file that was
+cut, or changed on its way, is not read: its head holds the digest of the rest. What cannot be read
+or written is compiled, and no error. What a process left that was killed while it wrote is removed
+with the first file that is written an hour later or more.
 
 numba's own cache has an index that may name a file which another version wrote, or that was never
 written; half an index or half a file there is an error at every start.
@@ -19,7 +21,9 @@ import contextlib
 import hashlib
 import logging
 import pickle
+import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,8 +61,8 @@ class Store:
         self._stamp = None if stamp is None else stamp[:12]
         settings: Any = config  # its names come from the environment
         self._made_from = repr((
-            stamp, numba.__version__, llvmlite.__version__, settings.OPT, function.__module__,
-            function.__qualname__, function.__code__.co_firstlineno,
+            stamp, tag(), numba.__version__, llvmlite.__version__, settings.OPT,
+            function.__module__, function.__qualname__, function.__code__.co_firstlineno,
             hashlib.sha256(held).hexdigest(),
         ))  # fmt: skip
 
@@ -106,14 +110,19 @@ class Store:
         places.say_that_nothing_is_kept(self._file)
 
     def _tidy(self, folder: Path) -> None:
-        """Remove what older sources of this function left."""
+        """Remove what older sources of this function left, and what was never finished."""
         current = f"{self._name}.{tag()}.{self._stamp}."
         # And what numba's own cache, which was used before, called by a name and a line.
         for old in _left(folder, (f"{self._name}.{tag()}.", f"{self._name}-"), current):
             with contextlib.suppress(OSError):
                 old.unlink()
+        for unfinished in _unfinished(folder):
+            with contextlib.suppress(OSError):
+                unfinished.unlink()
 
 
+#: How `places.keep` calls a file until it is whole.
+_BESIDE = re.compile(r"\.[0-9a-f]{16}\.tmp$")
 _SIMPLE = str.maketrans(dict.fromkeys('<>:"/\\|?*', "_"))
 
 
@@ -148,3 +157,16 @@ def _left(folder: Path, starts: tuple[str, ...], current: str) -> list[Path]:
         and name.endswith((ENDING, ".nbi"))
         and not name.startswith(current)
     ]
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    """What processes were writing that ended before they could: no write takes an hour."""
+    before = time.time() - 3600
+    found = []
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if _BESIDE.search(path.name):
+                with contextlib.suppress(OSError):  # finished by now
+                    if path.stat().st_mtime < before:
+                        found.append(path)
+    return found

@@ -14,12 +14,17 @@ SCHEMA = json.dumps({"enum": ["été", "😀"]}, ensure_ascii=False)
 
 
 def structspec(
-    *arguments: str, encoding: str = "utf-8", given: str = "", **options: object
+    *arguments: str,
+    encoding: str = "utf-8",
+    given: str = "",
+    unbuffered: str = "",
+    **options: object,
 ) -> subprocess.CompletedProcess[bytes]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
         "PYTHONIOENCODING": encoding,
+        "PYTHONUNBUFFERED": unbuffered,
     }
     command = [sys.executable, "-m", "structspec.cli.main", *arguments]
     output = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
@@ -43,8 +48,12 @@ def test_texts_in_any_encoding(encoding: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
-def test_an_output_that_cannot_be_written_is_one_message() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_that_cannot_be_written_is_one_message(unbuffered: str) -> None:
     with open("/dev/full", "wb") as full:
-        done = structspec("sample", "-", "-n", "1", given=SCHEMA, stdout=full)
+        done = structspec(
+            "sample", "-", "-n", "1", given=SCHEMA, stdout=full, unbuffered=unbuffered
+        )
     assert done.returncode == 2
-    assert b"No space left" in done.stderr and b"Traceback" not in done.stderr
+    (message,) = done.stderr.splitlines()
+    assert message.startswith(b"structspec: error:") and b"No space left" in message

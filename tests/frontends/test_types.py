@@ -169,7 +169,7 @@ def test_a_class_without_a_schema_is_refused_with_help() -> None:
 
 def test_broken_json_text_tells_line_and_column() -> None:
     with pytest.raises(SchemaError) as caught:
-        describe('{"type":\n "integer",}')
-    assert (caught.value.line, caught.value.column) == (2, 12)
+        describe('{"type":\n "integer"]')
+    assert (caught.value.line, caught.value.column) == (2, 11)
     with pytest.raises(SchemaError, match="neither a type nor"):
         describe("integer")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +66,31 @@ def test_a_process_that_ends_leaves_its_kernel(monkeypatch: pytest.MonkeyPatch) 
     work = Crew([ADDRESS, BASE, GONE], 2)
     work.run()  # returns
     assert work.done == 0 and 1 <= len(work.failed) <= 2
+    assert len(work.unmade) == 3
+
+
+_DIES_ONCE = """
+import json, os, pathlib, signal, sys
+for line in sys.stdin:
+    if not line.strip():
+        break
+    try:
+        pathlib.Path({mark!r}).touch(exist_ok=False)
+    except FileExistsError:
+        print(json.dumps({{"kernel": "", "error": None}}), flush=True)
+    else:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system kills otherwise")
+def test_the_others_go_on_when_a_process_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "_WORKER", _DIES_ONCE.format(mark=str(tmp_path / "mark")))
+    work = Crew([ADDRESS, BASE, GONE], 2)
+    work.run()
+    assert work.done == 2 and len(work.unmade) == 1 and work.unmade == set(work.failed)
 
 
 def test_frozen_programs_and_embedders_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,3 +139,65 @@ def test_a_worker_ends_when_it_is_told_though_its_pipe_stays_open() -> None:
     assert process.wait(60) == 0
     process.stdin.close()
     process.stdout.close()
+
+
+_WARM = """
+import logging
+from structspec.machine_code import catalogue, linking, ready
+from structspec.machine_code.catalogue import Entry
+catalogue.read = lambda: [{entries}]
+logging.basicConfig(level=logging.INFO)  # it says which machine code was damaged
+ready.compile_missing(lambda line: print(line, flush=True), 2)
+for entry in catalogue.read():
+    entry.load()
+    linking.declare()
+    entry.compile()
+"""
+
+
+def _children(pid: int) -> set[int]:
+    """Children of all threads."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                found |= set(map(int, (task / "children").read_text().split()))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+@pytest.mark.parametrize("whom", ["a process of the crew", "the parent"])
+def test_after_kill_9_the_next_start_makes_the_rest(tmp_path: Path, whom: str) -> None:
+    entries = ", ".join(
+        f"Entry({e.kernel!r}, {e.signatures!r}, {e.seconds})" for e in (ADDRESS, BEGIN, BASE)
+    )
+    command = [sys.executable, "-c", _WARM.format(entries=entries)]
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, env=environment, text=True, **streams) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline().startswith("compiling 3 kernels")
+        while len(crew_ := _children(first.pid)) < 2:
+            time.sleep(0.01)
+        # in the middle: one kernel is made, another is not
+        while not list(tmp_path.rglob("*.nbc")):
+            time.sleep(0.01)
+        os.kill(min(crew_) if whom != "the parent" else first.pid, signal.SIGKILL)
+        said = first.stdout.read()
+        ended = first.wait(120)
+        assert ended == (-signal.SIGKILL if whom == "the parent" else 0), said
+    if whom != "the parent":
+        assert "1 are left, as processes ended" in said or "3 kernels" in said
+    end = time.monotonic() + 60
+    while any(Path(f"/proc/{pid}").exists() for pid in crew_):  # they see that nobody listens
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    again = subprocess.run(command, env=environment, text=True, timeout=240, **streams)
+    assert again.returncode == 0, again.stdout
+    assert "waiting" not in again.stdout and "anew" not in again.stdout
+    (stamp,) = tmp_path.rglob("kernels-*.nbc")
+    assert len({path.name.split(".")[1] for path in tmp_path.rglob("*.nbc") if path != stamp}) >= 3

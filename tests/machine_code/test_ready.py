@@ -26,6 +26,7 @@ class Recorder:
     runs: list[int]
     done = 1
     failed: dict[str, str] = {}  # noqa: RUF012
+    unmade: set[str] = set()  # noqa: RUF012
 
     def __init__(self, entries: list[Entry], processes: int) -> None:
         self.runs.append(processes)
@@ -119,6 +120,30 @@ def test_whoever_is_interrupted_is_asked_again(
             ready.ensure()
     ready.ensure()
     assert runs == [2, 2]
+
+
+def test_what_a_killed_process_left_is_made_at_the_next_start(
+    runs: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as once:
+        once.setattr(Recorder, "unmade", {ENTRY.kernel})
+        ready.ensure()
+    assert "1 are left" in caplog.text
+    for _ in range(2):
+        ready._asked.clear()  # another process
+        ready.ensure()
+    assert runs == [2, 2]  # the second one stamps
+
+
+def test_processes_that_get_nowhere_are_not_tried_again(
+    runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorder, "unmade", {ENTRY.kernel})
+    monkeypatch.setattr(Recorder, "done", 0)
+    for _ in range(2):
+        ready._asked.clear()
+        ready.ensure()
+    assert runs == [2]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

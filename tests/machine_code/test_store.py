@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
+import time
 import zipfile
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 from numba.core import config
 
-from structspec.machine_code import places, sources
+from structspec.machine_code import places, sources, store
 from structspec.machine_code.kernel import kernel
 from structspec.machine_code.store import ENDING
 
@@ -99,6 +101,38 @@ def test_the_code_of_another_function_under_this_name_is_not_run(
     call(module.thrice)
     machine_code(tmp_path, "twice").write_bytes(machine_code(tmp_path, "thrice").read_bytes())
     assert call(module.twice) == (42, 0)
+
+
+@pytest.mark.parametrize("other", ["cpython-399", "cpython-313t"])
+def test_the_code_of_another_python_is_not_run(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """It takes objects apart that look different there; not even under this Python's name."""
+    with monkeypatch.context() as there:
+        there.setattr(store, "tag", lambda: other)
+        call(module.twice)
+        assert call(module.twice) == (42, 1)
+    foreign = machine_code(tmp_path)
+    assert call(module.twice) == (42, 0)
+    assert foreign.exists()  # it is not ours to remove
+    own = next(file for file in files(tmp_path, "twice") if file != foreign)
+    own.write_bytes(foreign.read_bytes())  # renamed by somebody: its head tells
+    assert call(module.twice) == (42, 0)
+
+
+def test_what_a_killed_process_was_writing_goes_after_an_hour(module: Any, tmp_path: Path) -> None:
+    call(module.twice)
+    code = machine_code(tmp_path)
+    new, old = (code.with_name(f"{code.name}.{letter * 16}.tmp") for letter in "ab")
+    others = code.with_name("of_somebody.tmp")
+    for file in (new, old, others):
+        file.write_bytes(code.read_bytes()[:100])
+    for file in (old, others):
+        os.utime(file, (time.time() - 4000,) * 2)
+    assert call(module.twice) == (42, 1)  # reads
+    assert old.exists()
+    call(module.thrice)  # writes
+    assert new.exists() and others.exists() and not old.exists()
 
 
 def test_older_machine_code_of_the_function_goes(module: Any, tmp_path: Path) -> None:
