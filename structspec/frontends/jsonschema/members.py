@@ -20,9 +20,9 @@ from structspec.frontends.jsonschema.budget import spend, write
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.items import Explorer, Writer, check_count
 from structspec.frontends.jsonschema.objects import Demand, ObjectShape, rest_of
-from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
+from structspec.records import record
 
 __all__ = ["MemberLists"]
 

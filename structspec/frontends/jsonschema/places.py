@@ -42,7 +42,7 @@ from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
 from structspec.frontends.jsonschema.keywords import asserting, handling, overridden, subschemas
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.pointers import ROOT, Pointer
-from structspec.frontends.jsonschema.records import record
+from structspec.records import record
 from structspec.report import Entry, Report
 
 if TYPE_CHECKING:
