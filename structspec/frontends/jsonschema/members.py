@@ -21,6 +21,7 @@ from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.items import Explorer, Writer, check_count
 from structspec.frontends.jsonschema.objects import Demand, ObjectShape, rest_of
 from structspec.frontends.jsonschema.refusal import Refusal
+from structspec.frontends.jsonschema.spelling import Spelling
 from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
 from structspec.records import record
 
@@ -54,8 +55,8 @@ class KeyWriter(Writer, Protocol):
         plain: without needless escapes.
         """
 
-    def text(self, value: str, *, plain: bool = False) -> ir.Node:
-        """One spelled string."""
+    def spelled(self, plain: bool = False) -> Spelling:
+        """How strings are spelled; `plain`: without needless escapes."""
 
 
 @record
@@ -183,6 +184,7 @@ class MemberLists:
         write(self._written)
         # Keys are written out flat, each with all its spellings.
         plain = sum(map(len, shape.declared)) > _MANY_CHARACTERS
+        text = writer.spelled(plain).text
         rest = []
         for part in self._open(shape, names):
             key = writer.strings(part.keys, keys=True, plain=plain)
@@ -190,21 +192,21 @@ class MemberLists:
             if ir.NOTHING not in (key, value):
                 rest.append(ir.Member(key, self._after_key(value), repeatable=True))
         members = []
+        required_here = 0
         for name, goal, required in self._named(shape, names):
             value = writer.value(goal)
             if type(value) is not ir.Choice or value.items:
-                key = writer.text(name, plain=plain)
-                members.append(ir.Member(key, self._after_key(value), required))
+                members.append(ir.Member(text(name), self._after_key(value), required))
+                required_here += required
             elif required:
                 return ir.NOTHING
             elif rest:
                 # The key must not count as an undeclared one.
-                members.append(ir.Member(writer.text(name, plain=plain), ir.NOTHING))
+                members.append(ir.Member(text(name), ir.NOTHING))
         members += rest
         most = shape.most
         if most is not None and not rest and most >= len(members):
             most = None
-        required_here = sum(member.required for member in members)
         fewest = shape.fewest if shape.fewest > required_here else 0
         if not members:
             return ir.EPSILON if not fewest else ir.NOTHING
@@ -254,7 +256,7 @@ class MemberLists:
         for name, goal, required in self._named(shape, names):
             value = writer.value(goal)
             if value != ir.NOTHING:
-                named.append((self._member(writer.text(name), value), required))
+                named.append((self._member(writer.spelled().text(name), value), required))
             elif required:
                 return ir.NOTHING
         declared = frozenset(name for name, _, _ in shape.members())
