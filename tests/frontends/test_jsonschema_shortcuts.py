@@ -11,6 +11,7 @@ import importlib.util
 import json
 import pickle
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from referencing.exceptions import Unresolvable
 
 from structspec import ir
 from structspec.errors import StructspecError
@@ -72,6 +74,15 @@ _WRITTEN: list[Any] = [
                "z": {"type": "boolean"}}},
     {"$ref": "#/$defs/none", "$defs": {}},
     {"$ref": "#/enum/0", "enum": ["a"]},
+    {"$ref": "#/enum/0/0", "enum": ["a"]},
+    {"$ref": "#/enum/1/0", "enum": ["a", 3]},
+    {"$ref": "#/enum/-1", "enum": [{}]},
+    {"$ref": "#/$defs/%7Ea%2fb", "$defs": {"~a": {"b": {"type": "null"}}}},
+    {"$ref": "#/$defs//0", "$defs": {"": [{"type": "null"}]}},
+    {"$ref": "#/"}, {"$ref": "#a", "$defs": {"a": {}}}, {"$ref": ""}, {"$ref": "#/\u200b"},
+    {"items": {"$ref": "#"}, "minItems": 1}, {"items": {"$ref": "#"}, "enum": [[], [[]]]},
+    {"$defs": {"a": {"items": {"$ref": "#/$defs/a"}, "title": "a"}}, "$ref": "#/$defs/a",
+     "properties": {"a": {"$ref": "#/$defs/a", "const": {"$ref": "#/x"}}}},
     {"$ref": "#/$defs/x", "$defs": {"x": [1]}},
     {"properties": {"id": {"type": "string"}, "a": {"$ref": "#/properties/id"}}},
     {"items": {"enum": ["alpha", "alp", "beta", "", "al", "b", "é", "éa", "\ud800", "\x01", '"']}},
@@ -108,7 +119,10 @@ def _goal(self: Atlas, schema: Any, parent: Place, *path: str) -> Goal:
 
 
 def _resolved(self: Document, resolver: Any, reference: str) -> Any:
-    found = _look_up(resolver, reference)
+    try:
+        found = _look_up(resolver, reference)
+    except Unresolvable as error:
+        raise LookupError from error
     return found.contents, found.resolver
 
 
@@ -198,6 +212,8 @@ def _without_short_cuts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(normal, "_LOOKING_THROUGH", _Never())
     patch.setattr(Normaliser, "form", _form)
     patch.setattr(Atlas, "goal", _goal)
+    loading = "structspec.frontends.jsonschema.load"  # a function has the name in the package
+    patch.setattr(sys.modules[loading], "_self_contained", lambda *_: False)
     patch.setattr(Document, "_resolved", _resolved)
     patch.setattr(MemberLists, "_names", _names)
     patch.setattr(MemberLists, "_after_key", _after_key)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from structspec import ir
+from structspec.automata.chardfa import CharDfa
 from structspec.frontends.jsonschema.budget import spend, write
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.items import Explorer, Writer, check_count
@@ -346,5 +347,19 @@ def _order(demand: Demand) -> tuple[object, ...]:
         sorted(map(sorted, demand.goal)),
         sorted(map(sorted, demand.names)),
         sorted(demand.beyond),
-        hash(demand.keys),
+        demand.refusal.place,
+        # Not by hash: that differs between processes, and so would the grammar.
+        demand.keys.lengths,
+        demand.keys.values or (),
+        sorted(demand.keys.excluded),
+        _content(demand.keys.pattern),
     )
+
+
+def _content(pattern: CharDfa | None) -> tuple[object, ...]:
+    """What tells minimal automata apart."""
+    if pattern is None:
+        return ()
+    table = pattern.table
+    arrays = (table.cuts, table.labels, table.targets, table.accepts)
+    return table.classes, *(array.tolist() for array in arrays)

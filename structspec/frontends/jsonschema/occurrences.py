@@ -8,11 +8,11 @@ Cost: a look at each keyword of each schema object.
 
 Example::
 
-    >>> from structspec.frontends.jsonschema.document import NOWHERE
+    >>> from structspec.frontends.jsonschema.document import ITSELF
     >>> from structspec.frontends.jsonschema.options import SchemaOptions
     >>> from structspec.frontends.jsonschema.pointers import ROOT
     >>> found = Occurrences(SchemaOptions())
-    >>> found.roots.append(({"items": {"not": {}}}, NOWHERE, 2020, None, ("",)))
+    >>> found.roots.append(({"items": {"not": {}}}, ITSELF, 2020, None, ("",)))
     >>> [str(pointer) for _, _, _, pointer in found]
     ['', '/items', '/items/not']
 """

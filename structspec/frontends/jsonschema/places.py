@@ -29,6 +29,7 @@ from structspec.frontends.jsonschema.budget import meter, spend
 from structspec.frontends.jsonschema.document import (
     DYNAMIC_ANCHORS,
     IDENTIFIERS,
+    ITSELF,
     LOCATING,
     Document,
     Target,
@@ -121,6 +122,8 @@ class Atlas:
         self._dynamic: dict[str, bool] = {}
         #: The drafts of resources by their URIs.
         self._drafts: dict[str, Draft] = {}
+        if document.resolver is ITSELF:
+            self._drafts[document.uri] = document.draft
         #: Whether the document names anchors that the dynamic scope can change.
         self._anchored = False
         self._references: dict[tuple[str, Any, str, Scope], Goal] = {}
