@@ -27,6 +27,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from structspec.records import Hashed, record
+
 __all__ = [
     "EPSILON",
     "NOTHING",
@@ -50,34 +52,21 @@ __all__ = [
 ]
 
 
-class _Hashed:
-    """A node that holds others: its hash is kept, so that asking again costs no walk below it."""
-
-    # No field: equality, copies and pickles go without it.
-    __slots__ = ("_hash",)
-    _hash: int
-
-    def _keep_hash(self, fields: tuple[object, ...]) -> int:
-        made = hash((type(self), fields))
-        object.__setattr__(self, "_hash", made)
-        return made
-
-
-@dataclass(frozen=True, slots=True)
+@record
 class Bytes:
     """Exactly these bytes."""
 
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Chars:
     """One character out of inclusive, sorted, disjoint ranges of code points, as UTF-8."""
 
     ranges: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Special:
     """One special token of the vocabulary, by its name (such as "<|im_end|>").
 
@@ -87,48 +76,30 @@ class Special:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence(_Hashed):
+@record
+class Sequence(Hashed):
     """All items one after another."""
 
     items: tuple[Node, ...]
 
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            return self._keep_hash((self.items,))
 
-
-@dataclass(frozen=True, slots=True)
-class Choice(_Hashed):
+@record
+class Choice(Hashed):
     """Any one of the items; empty: nothing matches."""
 
     items: tuple[Node, ...]
 
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            return self._keep_hash((self.items,))
 
-
-@dataclass(frozen=True, slots=True)
-class Repeat(_Hashed):
+@record
+class Repeat(Hashed):
     """`minimum` to `maximum` copies (None: no upper limit). Large counts cost no states."""
 
     item: Node
     minimum: int
     maximum: int | None
 
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            return self._keep_hash((self.item, self.minimum, self.maximum))
 
-
-@dataclass(frozen=True, slots=True)
+@record
 class Rule:
     """A reference to a rule of the grammar; recursion is allowed.
 
@@ -140,20 +111,14 @@ class Rule:
     called: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Variant(_Hashed):
+@record
+class Variant(Hashed):
     """The same language as `item`, marked as another spelling of what a sibling writes.
 
     Masks treat it as its item; `Constraint.suggest` never proposes it.
     """
 
     item: Node
-
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            return self._keep_hash((self.item,))
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +165,8 @@ def flat_edges(rows: Iterable[Iterable[tuple[Node, int]]]) -> FlatEdges:
     return FlatEdges(tuple(labels), *arrays)
 
 
-@dataclass(frozen=True, slots=True)
-class Automaton(_Hashed):
+@record
+class Automaton(Hashed):
     """A finite automaton whose edges are nodes: the texts along all paths from state 0.
 
     `edges[s]` holds (label, target) pairs; labels must not match the empty string. Products and
@@ -216,14 +181,8 @@ class Automaton(_Hashed):
     accepting: frozenset[int]
     longest: int | None = None
 
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            return self._keep_hash((self.edges, self.accepting, self.longest))
 
-
-@dataclass(frozen=True, slots=True)
+@record
 class Member:
     """One kind of member of a `Members` list.
 
@@ -239,8 +198,8 @@ class Member:
     repeatable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Members(_Hashed):
+@record
+class Members(Hashed):
     """A list of members, `separator` between two of them; the list may be empty if allowed.
 
     `order="declared"`: members appear in the order given, optional ones may be missing, and
@@ -256,13 +215,6 @@ class Members(_Hashed):
     order: Literal["declared", "any"] = "declared"
     minimum: int = 0
     maximum: int | None = None
-
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            fields = (self.members, self.separator, self.order, self.minimum, self.maximum)
-            return self._keep_hash(fields)
 
 
 Node: TypeAlias = (

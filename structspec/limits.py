@@ -60,12 +60,14 @@ class Countdown:
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """Do not count what happens inside."""
-        passed, used = time.perf_counter(), time.thread_time()
+        passed = time.perf_counter()
+        # Nothing is counted yet where the system has not been asked.
+        used = None if self._end is None else time.thread_time()
         try:
             yield
         finally:
             self._asked_from += time.perf_counter() - passed
-            if self._end is not None:
+            if self._end is not None and used is not None:
                 self._end += time.thread_time() - used
 
     def over(self) -> bool:

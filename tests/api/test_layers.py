@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # From the bottom up; packages of one line do not import each other. A dotted name is a part that
 # stands elsewhere than its package.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("history", "hooks", "integers", "packed", "signatures"),
+    ("history", "hooks", "integers", "packed", "records", "signatures"),
     ("by_name", "errors", "locks", "settings"),
     ("extras",),
     ("machine_code",),

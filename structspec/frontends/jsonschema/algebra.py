@@ -26,9 +26,9 @@ from structspec.frontends.jsonschema.arrays import ALL_ARRAYS, ArrayShape
 from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.numbers import ALL_NUMBERS, NumberSet
 from structspec.frontends.jsonschema.objects import ALL_OBJECTS, ObjectShape
-from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
+from structspec.records import Hashed, record
 
 __all__ = [
     "ANYTHING",
@@ -54,7 +54,7 @@ _BOTH = frozenset({True, False})
 
 
 @record
-class Form:
+class Form(Hashed):
     """The union of all its parts; a form without parts is the empty set of values."""
 
     null: bool = False

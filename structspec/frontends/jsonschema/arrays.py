@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin, implies, negate
-from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
+from structspec.records import Hashed, record
 
 __all__ = ["ALL_ARRAYS", "ArrayShape", "Count"]
 
@@ -37,7 +37,7 @@ class Count:
 
 
 @record
-class ArrayShape:
+class ArrayShape(Hashed):
     """Arrays of `minimum` to `maximum` items (None: any number); item i satisfies `item(i)`.
 
     `counts` hold as well. With `unique` all items differ, with `repeated` two are equal; both

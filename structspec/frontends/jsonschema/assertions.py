@@ -53,6 +53,11 @@ _OBJECT_WORDS = frozenset(
      "minProperties", "maxProperties", "dependentRequired", "dependencies"}
 )  # fmt: skip
 
+#: Without any of these a schema itself says nothing about any type.
+_OWN_WORDS = (
+    _NUMBER_WORDS | _STRING_WORDS | _ARRAY_WORDS | _OBJECT_WORDS | {"type", "enum", "const"}
+)
+
 _STRINGS = Form(strings=(ALL_STRINGS,))
 _BOOLEANS = Form(booleans=frozenset({True, False}))
 _NULL = Form(True)
@@ -93,7 +98,7 @@ def _automaton_of(text: str) -> CharDfa:
 def own_form(place: Place, atlas: Atlas, options: SchemaOptions) -> Form:
     """The form of the schema's own assertions."""
     schema, draft = place.schema, place.draft
-    if draft <= 7 and "$ref" in schema:
+    if (draft <= 7 and "$ref" in schema) or _OWN_WORDS.isdisjoint(schema):
         return ANYTHING
     name = schema.get("type")
     # In draft 4 integers have a spelling of their own.

@@ -38,14 +38,15 @@ if TYPE_CHECKING:
 __all__ = [
     "DYNAMIC_ANCHORS",
     "IDENTIFIERS",
+    "ITSELF",
     "LOCATING",
-    "NOWHERE",
     "Document",
     "Target",
     "base_uri",
     "containers_of",
     "dynamic_anchors",
     "dynamic_target",
+    "is_local",
 ]
 
 
@@ -56,14 +57,14 @@ LOCATING = IDENTIFIERS | {"$ref", "$dynamicRef", "$recursiveRef"}
 DYNAMIC_ANCHORS = frozenset({"$dynamicAnchor", "$recursiveAnchor"})
 
 
-class _Nowhere:
-    """Stands for the resolver of a document that refers to nothing and names nothing."""
+class _Itself:
+    """Stands for the resolver of a document that names nothing and refers to nothing else."""
 
     _base_uri = ""
 
 
-#: Where nothing has to be resolved.
-NOWHERE: Any = _Nowhere()
+#: Where all references are pointers into the document.
+ITSELF: Any = _Itself()
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Target:
 class Document:
     """A loaded schema with its draft and the resolver of its root.
 
-    resolver: `NOWHERE` if the document holds no references and no names for them.
+    resolver: `ITSELF` if the document names nothing and all its references are pointers into it.
     containers: the objects and arrays of the document, parents before children.
     """
 
@@ -102,16 +103,23 @@ class Document:
         )
 
     def _resolved(self, resolver: Resolver[Any], reference: str) -> tuple[Any, Resolver[Any]]:
-        """What a reference names, and the resolver there."""
+        """What a reference names, and the resolver there. Raises LookupError and other errors."""
+        if resolver is ITSELF:
+            return _at(self.root, reference), resolver
         ours = base_uri(resolver).rstrip("#") == self.uri.rstrip("#")
-        local = ours and _is_local(reference) and self._whole
+        local = ours and is_local(reference) and self._whole
         known = self._landed.get(id(resolver)) if local else None
         if known is not None:
             try:
                 return _at(self.root, reference), known[1]
             except (LookupError, ValueError):
                 pass  # what is wrong is said below
-        found = _look_up(resolver, reference)
+        from referencing.exceptions import Unresolvable
+
+        try:
+            found = _look_up(resolver, reference)
+        except Unresolvable as error:
+            raise LookupError(reference) from error
         if local and self._holds(reference, found.contents):
             # With the resolver itself, so that its identifier stays its own.
             self._landed[id(resolver)] = resolver, found.resolver
@@ -127,11 +135,9 @@ class Document:
         self, reference: str, resolver: Resolver[Any], pointer: Pointer, keyword: str
     ) -> Target:
         """Resolve `reference` as found at `pointer`. Raises SchemaError if it leads nowhere."""
-        from referencing.exceptions import Unresolvable
-
         try:
             contents, beyond = self._resolved(resolver, reference)
-        except (Unresolvable, LookupError, ValueError, TypeError, AttributeError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
             remedy = (
                 "no such place in this document"
                 if reference.startswith("#")
@@ -141,7 +147,10 @@ class Document:
                 f"'{keyword}' leads nowhere: {reference!r} ({remedy})", pointer=str(pointer)
             ) from error
         base = base_uri(resolver)
-        if _is_local(reference) and _resource_of(base) == _without_fragment(self.uri):
+        own = resolver is ITSELF or (
+            is_local(reference) and _resource_of(base) == _without_fragment(self.uri)
+        )
+        if own:
             place = unquote(reference[1:])
         else:
             absolute = urljoin(base, reference)
@@ -161,10 +170,10 @@ class Document:
 def _at(root: Any, reference: str) -> Any:
     """What a pointer names in a document. Raises LookupError or ValueError if nothing."""
     here = root
-    for segment in unquote(reference[2:]).split("/"):
+    for segment in unquote(reference[2:]).split("/") if reference != "#" else ():
         if isinstance(here, dict):
             here = here[segment.replace("~1", "/").replace("~0", "~")]
-        elif isinstance(here, list):
+        elif isinstance(here, list | str):  # texts are sequences to `referencing` as well
             here = here[int(segment)]
         else:
             raise LookupError(segment)
@@ -224,7 +233,7 @@ def _look_up(resolver: Resolver[Any], reference: str) -> Resolved[Any]:
     at the target's own resource has come no way.
     """
     base = base_uri(resolver)
-    if _is_local(reference) and "#" not in (own := base.rstrip("#")):
+    if is_local(reference) and "#" not in (own := base.rstrip("#")):
         return resolver._registry.resolver(_without_fragment(own + "#")).lookup(reference)
     # Joining would lose bases such as URNs.
     absolute = base.rstrip("#") + reference if reference.startswith("#") else None
@@ -232,7 +241,7 @@ def _look_up(resolver: Resolver[Any], reference: str) -> Resolved[Any]:
     return resolver._registry.resolver(uri).lookup("#" + fragment)
 
 
-def _is_local(reference: str) -> bool:
+def is_local(reference: str) -> bool:
     """Whether it is a pointer into the resource around it, by far the most frequent kind.
 
     (Parsing removes what cannot be printed.)

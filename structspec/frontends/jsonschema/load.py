@@ -27,10 +27,11 @@ from structspec.frontends.jsonschema.dialects import settle
 from structspec.frontends.jsonschema.document import (
     DYNAMIC_ANCHORS,
     IDENTIFIERS,
+    ITSELF,
     LOCATING,
-    NOWHERE,
     Document,
     containers_of,
+    is_local,
 )
 from structspec.frontends.jsonschema.drafts import (
     DRAFTS,
@@ -98,8 +99,8 @@ def load(schema: Any, options: SchemaOptions, *, exact: bool = False) -> Documen
             f"not {type(root).__name__}",
             pointer="",
         )
-    if not documents and not _refers(root, containers):
-        return Document(root, draft, NOWHERE, "", containers)
+    if not documents and _self_contained(root, containers):
+        return Document(root, draft, ITSELF, "", containers)
     resources = []
     for uri, document in documents.items():
         contents = settled(document, containers_of(document))
@@ -116,18 +117,24 @@ def load(schema: Any, options: SchemaOptions, *, exact: bool = False) -> Documen
     return Document(root, draft, resolver, resource.id() or "", containers)
 
 
-def _refers(root: Any, containers: list[Any]) -> bool:
-    """Whether a document may refer to anything, or name anything that could be referred to."""
+def _self_contained(root: Any, containers: list[Any]) -> bool:
+    """Whether a document names nothing and refers to nothing but places in itself, by pointers."""
     if isinstance(root, dict) and not IDENTIFIERS.isdisjoint(root):
-        return True
+        return False
     for top in containers:
         if type(top) is dict and not _MARKS.isdisjoint(top):
             # Members of that name are frequent; their values are schemas.
             if not _ANCHORS.isdisjoint(top):
-                return True
-            if any(isinstance(top.get(mark), str) for mark in _MARKS):
-                return True
-    return False
+                return False
+            for mark in LOCATING:
+                value = top.get(mark)
+                if type(value) is str and not (mark == "$ref" and _leads_inside(value)):
+                    return False
+    return True
+
+
+def _leads_inside(reference: str) -> bool:
+    return reference == "#" or is_local(reference)
 
 
 def _default_draft(uri: str | None) -> Draft:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from structspec import ir
 from structspec.errors import BudgetExceeded, UnsupportedFeature
-from structspec.frontends.jsonschema.algebra import Form
+from structspec.frontends.jsonschema.algebra import NOTHING, Form
 from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.digits import Digits
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal
@@ -69,6 +69,7 @@ class Lowering:
         self.digits = Digits(self.rules, options.spelling)
         self._values: dict[Goal, ir.Node] = {FALSE: ir.NOTHING}
         self._names: dict[Form, str] = {}
+        self._leaf_nodes: dict[Form, ir.Node] = {NOTHING: ir.NOTHING}
         self._leaves: dict[NumberSet | tuple[StringShape, ...], ir.Node] = {}
         self._keys: dict[NumberSet | tuple[StringShape, ...], ir.Node] = {}
         self._plain_keys: dict[NumberSet | tuple[StringShape, ...], ir.Node] = {}
@@ -114,11 +115,10 @@ class Lowering:
 
     # Values --------------------------------------------------------------------------------
 
-    def text(self, value: str, *, plain: bool = False) -> ir.Node:
-        """One spelled string; `plain`: without needless escapes."""
-        return (self._plain() if plain else self.spelling).text(value)
-
-    def _plain(self) -> Spelling:
+    def spelled(self, plain: bool = False) -> Spelling:
+        """How strings are spelled; `plain`: without needless escapes."""
+        if not plain:
+            return self.spelling
         self.spelling.shortened = self.spelling.shortened or self.spelling.any
         return self._canonical
 
@@ -127,10 +127,11 @@ class Lowering:
         node = self._values.get(goal)
         if node is None:
             form = self.normaliser.form(goal)
-            if form.nothing:
-                node = ir.NOTHING
+            leaf = self._leaf_nodes.get(form) if form.leaf else None
+            if leaf is not None:
+                node = leaf
             elif form.leaf:
-                node = self._leaf(goal, form)
+                node = self._leaf_nodes[form] = self._leaf(goal, form)
             else:
                 name = self._names.get(form)
                 if name is None:
@@ -214,7 +215,7 @@ class Lowering:
             for shape in shapes:
                 if shape.refusals:
                     self.refuse(shape.refusals)
-            spelling = self._plain() if plain else self.spelling
+            spelling = self.spelled(plain)
             texts = (
                 string_texts(shape, spelling, self.rules, registers=not keys) for shape in shapes
             )

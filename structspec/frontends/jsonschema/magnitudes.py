@@ -22,10 +22,11 @@ Example::
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from itertools import pairwise
 from typing import TypeAlias
 
 from structspec.frontends.jsonschema.budget import spend
@@ -172,6 +173,19 @@ class Reader:
         high = -1 if self.high is None else self.high.fraction_step(count, high, symbol)
         return self._pruned(("fraction", count + 1, low, high, nonzero or symbol > 0, rest))
 
+    def alike(self, state: _State) -> Iterator[tuple[int, int]]:
+        """Runs of digits, from the first up to before the second, that lead to one state each."""
+        phase, count, low, high, _, _ = state
+        if self.scale is not None:
+            return pairwise(range(11))
+        cuts = {0, 1, 10}
+        for bound, order in ((self.low, low), (self.high, high)):
+            if bound is not None and order == 0:
+                digits = bound.whole if phase in ("start", "whole") else bound.fraction
+                digit = int(digits[count]) if count < len(digits) else 0
+                cuts |= {digit, digit + 1}
+        return pairwise(sorted(cuts))
+
     def _pruned(self, state: _State) -> _State | None:
         """The state with counts cut down to what still matters; None if nothing can follow."""
         phase, count, low, high, nonzero, rest = state
@@ -271,8 +285,8 @@ def _explore(reader: Reader) -> Automaton | None:
     for state in order:
         spend(12)
         row: dict[int, int] = {}
-        for symbol in range(11):
-            following = reader.step(state, symbol)
+        for first, past in (*reader.alike(state), (10, 11)):
+            following = reader.step(state, first)
             if following is None:
                 continue
             if following not in numbers:
@@ -280,7 +294,7 @@ def _explore(reader: Reader) -> Automaton | None:
                     return None
                 numbers[following] = len(order)
                 order.append(following)
-            row[symbol] = numbers[following]
+            row.update(dict.fromkeys(range(first, past), numbers[following]))
         transitions.append(row)
     return Automaton(tuple(transitions), tuple(reader.accepts(state) for state in order))
 
@@ -295,13 +309,15 @@ def _minimise(automaton: Automaton) -> Automaton:
         state: {s: t for s, t in automaton.transitions[state].items() if t in useful}
         for state in sorted(useful)
     }
-    block: dict[int, int] = {state: int(automaton.accepting[state]) for state in rows}
-    blocks = len(set(block.values()))
+    edges = [(state, tuple(row), tuple(row.values())) for state, row in rows.items()]
+    block = [int(accepts) for accepts in automaton.accepting]
+    blocks = len({block[state] for state in rows})
     while True:
         found: dict[Hashable, int] = {}
-        refined: dict[int, int] = {}
-        for state, row in rows.items():
-            signature = (block[state], *((s, block[t]) for s, t in row.items()))
+        refined = block.copy()
+        of = block.__getitem__
+        for state, symbols, targets in edges:
+            signature = (block[state], symbols, *map(of, targets))
             refined[state] = found.setdefault(signature, len(found))
         block = refined
         if len(found) == blocks:

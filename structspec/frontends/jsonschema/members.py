@@ -16,13 +16,15 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from structspec import ir
+from structspec.automata.chardfa import CharDfa
 from structspec.frontends.jsonschema.budget import spend, write
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin
 from structspec.frontends.jsonschema.items import Explorer, Writer, check_count
 from structspec.frontends.jsonschema.objects import Demand, ObjectShape, rest_of
-from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
+from structspec.frontends.jsonschema.spelling import Spelling
 from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
+from structspec.records import record
 
 __all__ = ["MemberLists"]
 
@@ -54,8 +56,8 @@ class KeyWriter(Writer, Protocol):
         plain: without needless escapes.
         """
 
-    def text(self, value: str, *, plain: bool = False) -> ir.Node:
-        """One spelled string."""
+    def spelled(self, plain: bool = False) -> Spelling:
+        """How strings are spelled; `plain`: without needless escapes."""
 
 
 @record
@@ -183,6 +185,7 @@ class MemberLists:
         write(self._written)
         # Keys are written out flat, each with all its spellings.
         plain = sum(map(len, shape.declared)) > _MANY_CHARACTERS
+        text = writer.spelled(plain).text
         rest = []
         for part in self._open(shape, names):
             key = writer.strings(part.keys, keys=True, plain=plain)
@@ -190,21 +193,21 @@ class MemberLists:
             if ir.NOTHING not in (key, value):
                 rest.append(ir.Member(key, self._after_key(value), repeatable=True))
         members = []
+        required_here = 0
         for name, goal, required in self._named(shape, names):
             value = writer.value(goal)
             if type(value) is not ir.Choice or value.items:
-                key = writer.text(name, plain=plain)
-                members.append(ir.Member(key, self._after_key(value), required))
+                members.append(ir.Member(text(name), self._after_key(value), required))
+                required_here += required
             elif required:
                 return ir.NOTHING
             elif rest:
                 # The key must not count as an undeclared one.
-                members.append(ir.Member(writer.text(name, plain=plain), ir.NOTHING))
+                members.append(ir.Member(text(name), ir.NOTHING))
         members += rest
         most = shape.most
         if most is not None and not rest and most >= len(members):
             most = None
-        required_here = sum(member.required for member in members)
         fewest = shape.fewest if shape.fewest > required_here else 0
         if not members:
             return ir.EPSILON if not fewest else ir.NOTHING
@@ -254,7 +257,7 @@ class MemberLists:
         for name, goal, required in self._named(shape, names):
             value = writer.value(goal)
             if value != ir.NOTHING:
-                named.append((self._member(writer.text(name), value), required))
+                named.append((self._member(writer.spelled().text(name), value), required))
             elif required:
                 return ir.NOTHING
         declared = frozenset(name for name, _, _ in shape.members())
@@ -344,5 +347,19 @@ def _order(demand: Demand) -> tuple[object, ...]:
         sorted(map(sorted, demand.goal)),
         sorted(map(sorted, demand.names)),
         sorted(demand.beyond),
-        hash(demand.keys),
+        demand.refusal.place,
+        # Not by hash: that differs between processes, and so would the grammar.
+        demand.keys.lengths,
+        demand.keys.values or (),
+        sorted(demand.keys.excluded),
+        _content(demand.keys.pattern),
     )
+
+
+def _content(pattern: CharDfa | None) -> tuple[object, ...]:
+    """What tells minimal automata apart."""
+    if pattern is None:
+        return ()
+    table = pattern.table
+    arrays = (table.cuts, table.labels, table.targets, table.accepts)
+    return table.classes, *(array.tolist() for array in arrays)

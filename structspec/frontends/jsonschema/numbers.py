@@ -32,8 +32,8 @@ from structspec.frontends.jsonschema.intervals import (
     intersect,
     union,
 )
-from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
+from structspec.records import Hashed, record
 
 __all__ = [
     "ALL_NUMBERS",
@@ -50,7 +50,7 @@ _ENUMERATED = 10_000
 
 
 @record
-class NumberSet:
+class NumberSet(Hashed):
     """The integers in `ints`, the non-integers in `fracs`, those that all `multiples` divide."""
 
     ints: Intervals = INTEGERS

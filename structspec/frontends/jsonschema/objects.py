@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from structspec.errors import BudgetExceeded
 from structspec.frontends.jsonschema.budget import spend
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, conjoin, implies, negate
-from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
 from structspec.frontends.jsonschema.strings import ALL_STRINGS, StringShape
+from structspec.records import Hashed, record
 
 __all__ = ["ALL_OBJECTS", "MOST_CELLS", "Demand", "ObjectShape", "cells_of"]
 
@@ -46,7 +46,7 @@ class Demand:
 
 
 @record
-class ObjectShape:
+class ObjectShape(Hashed):
     """Objects whose member n satisfies the goal of n, see `goal_of`.
 
     `names` is a goal that every key satisfies; `fewest` and `most` bound the number of members.
@@ -64,19 +64,8 @@ class ObjectShape:
     cells: Cells = ()
     demands: frozenset[Demand] = frozenset()
     # Made when first asked for.
-    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
     _declared: dict[str, Goal] | None = field(default=None, init=False, repr=False, compare=False)
     _needed: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
-
-    def __hash__(self) -> int:
-        known = self._hash
-        if known is None:
-            known = hash(
-                (self.properties, self.required, self.additional, self.names, self.fewest,
-                 self.most, self.refusals, self.cells, self.demands)
-            )  # fmt: skip
-            object.__setattr__(self, "_hash", known)
-        return known
 
     @property
     def declared(self) -> dict[str, Goal]:

@@ -5,9 +5,10 @@ draft) share one number, so that equal schemas share one normal form and one gra
 often they are written. Content is compared bottom up through identifiers of contents, so interning
 a whole document is linear and never recurses.
 
-The walk visits every subschema occurrence of the document (and the targets of references outside
-the usual places), raises SchemaError on a keyword of the wrong shape, and remembers the occurrence
-for the report, which `fates` writes when somebody reads it.
+The walk visits every subschema of the document (and the targets of references outside the usual
+places) and raises SchemaError on a keyword of the wrong shape. What is equal to something that it
+has visited, and means the same wherever it stands, is not visited again: `occurrences` goes through
+all of it when somebody reads the report.
 
 Example::
 
@@ -21,13 +22,14 @@ Example::
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from structspec.errors import SchemaError, UnsupportedFeature
+from structspec.errors import UnsupportedFeature
 from structspec.frontends.jsonschema.budget import meter, spend
 from structspec.frontends.jsonschema.document import (
     DYNAMIC_ANCHORS,
+    IDENTIFIERS,
+    ITSELF,
     LOCATING,
     Document,
     Target,
@@ -36,17 +38,20 @@ from structspec.frontends.jsonschema.document import (
     dynamic_anchors,
     dynamic_target,
 )
-from structspec.frontends.jsonschema.drafts import Draft, draft_of, specification_of
-from structspec.frontends.jsonschema.fates import Fates, asserted_format
+from structspec.frontends.jsonschema.drafts import Draft, draft_of
+from structspec.frontends.jsonschema.fates import Fates
 from structspec.frontends.jsonschema.goals import FALSE, TRUE, Goal, literal
-from structspec.frontends.jsonschema.keywords import asserting, handling, overridden, subschemas
+from structspec.frontends.jsonschema.keywords import asserting
+from structspec.frontends.jsonschema.occurrences import Occurrences, enter
 from structspec.frontends.jsonschema.options import SchemaOptions
 from structspec.frontends.jsonschema.pointers import ROOT, Pointer
-from structspec.frontends.jsonschema.records import record
+from structspec.records import record
 from structspec.report import Entry, Report
 
 if TYPE_CHECKING:
     from referencing._core import Resolver
+
+    from structspec.frontends.jsonschema.occurrences import Occurrence
 
 __all__ = ["Atlas", "Place"]
 
@@ -85,11 +90,14 @@ class Place:
 class _Content:
     """What equal values share; see `Atlas._content`."""
 
-    __slots__ = ("locating",)
+    __slots__ = ("draft", "goal", "locating")
 
     def __init__(self, locating: bool) -> None:
         #: Whether references or identifiers are in it, so that its place matters.
         self.locating = locating
+        #: If its place does not matter: the draft in which it has been walked, and its goal there.
+        self.draft: Draft | None = None
+        self.goal = FALSE
 
 
 class Atlas:
@@ -105,18 +113,17 @@ class Atlas:
         self._alive: list[Any] = []
         #: Whether the keys and strings of the document have `MUCH_TEXT`.
         self.wordy = False
-        #: By the id of what has been walked: the draft; the resolver, if it matters; the goal.
-        self._known: dict[int, tuple[Draft, Resolver[Any] | None, Goal]] = {}
-        #: Every occurrence of each place.
-        self._occurrences: list[list[Pointer]] = []
-        #: What has been walked, in the order of the document, for the report.
-        self._walked: list[tuple[Pointer, dict[str, Any], Draft]] = []
+        #: By the id of what has been walked and whose place matters: draft, resolver and goal.
+        self._known: dict[int, tuple[Draft, Resolver[Any], Goal]] = {}
         self._seen: set[int] = set()
+        self._occurrences = Occurrences(options)
         self._widened: list[tuple[int, str, str]] = []
         self._string_note = ""
         self._dynamic: dict[str, bool] = {}
         #: The drafts of resources by their URIs.
         self._drafts: dict[str, Draft] = {}
+        if document.resolver is ITSELF:
+            self._drafts[document.uri] = document.draft
         #: Whether the document names anchors that the dynamic scope can change.
         self._anchored = False
         self._references: dict[tuple[str, Any, str, Scope], Goal] = {}
@@ -126,7 +133,7 @@ class Atlas:
 
     def mentions(self, keyword: str) -> bool:
         """Whether some subschema of the document has the keyword."""
-        return any(keyword in schema for _, schema, _ in self._walked)
+        return any(keyword in place.schema for place in self.places)
 
     def place(self, number: int) -> Place:
         """The subschema with this number (from 1)."""
@@ -138,13 +145,17 @@ class Atlas:
             return TRUE
         if schema is False:
             return FALSE
-        known = self._known.get(id(schema))
-        if known is not None and known[0] == parent.draft:
-            resolver = known[1]
-            if resolver is None or (resolver is parent.resolver and not parent.scope):
-                return known[2]
+        content = self._content_of.get(id(schema))
+        if content is not None:
+            if content.draft == parent.draft:
+                return content.goal
+            known = self._known.get(id(schema))
+            if known is not None and not parent.scope:
+                draft, resolver, goal = known
+                if draft == parent.draft and resolver is parent.resolver:
+                    return goal
         pointer = Pointer(parent.path, path)
-        resolver, draft = _enter(schema, parent.resolver, parent.draft, pointer)
+        resolver, draft = enter(schema, parent.resolver, parent.draft, pointer)
         scope = parent.scope
         if resolver is not parent.resolver:
             scope = self._entered(scope, resolver, pointer)
@@ -242,15 +253,19 @@ class Atlas:
         pointer: Pointer,
         scope: Scope = (),
     ) -> int:
-        content = self._content_of.get(id(schema)) or self._content(schema)
-        context = (base_uri(resolver), scope) if content.locating else None
         size = len(self.places) + 1
-        number = self._numbers.setdefault((content, context, draft), size)
+        number = self._numbers.setdefault(self._identity(schema, resolver, draft, scope), size)
         if number == size:
             spend()
             self.places.append(Place(number, schema, resolver, draft, pointer, scope))
-            self._occurrences.append([pointer])
         return number
+
+    def _identity(
+        self, schema: Any, resolver: Resolver[Any], draft: Draft, scope: Scope
+    ) -> tuple[Any, ...]:
+        """The same for subschemas that are to be one."""
+        content = self._content_of.get(id(schema)) or self._content(schema)
+        return content, (base_uri(resolver), scope) if content.locating else None, draft
 
     def _content(self, value: dict[str, Any] | list[Any]) -> _Content:
         """The content of a container: equal ones (with keys in order) share one object."""
@@ -267,7 +282,8 @@ class Atlas:
             locating = False
             if named:
                 if not _MARKS.isdisjoint(top):
-                    locating = not LOCATING.isdisjoint(top)
+                    # Members of that name are frequent; their values are schemas.
+                    locating = any(type(top.get(mark)) is str for mark in LOCATING)
                     self._anchored = self._anchored or not DYNAMIC_ANCHORS.isdisjoint(top)
                 characters += len("".join(top))
             # PERF: every value of every document passes here.
@@ -300,77 +316,35 @@ class Atlas:
     # Walking -------------------------------------------------------------------------------
 
     def walk(self, schema: Any, resolver: Resolver[Any], draft: Draft, pointer: Pointer) -> None:
-        """Check `schema` and every subschema in it, and remember them for the report.
+        """Check `schema` and every subschema in it, unless an equal one has been checked.
 
         `resolver` and `draft` are those inside `schema`, if it is a resource of its own. Raises
         SchemaError.
         """
-        stack = [(schema, resolver, draft, pointer)]
-        seen, known, content_of = self._seen, self._known, self._content_of
+        if isinstance(schema, bool) or id(schema) in self._seen:
+            return
+        root: Occurrence = schema, resolver, draft, pointer.above, pointer.segments
+        self._occurrences.roots.append(root)
+        stack = [root]
+        seen, content_of, below = self._seen, self._content_of, self._occurrences.below
         tick = meter()
         while stack:
-            schema, resolver, draft, pointer = stack.pop()
+            schema, resolver, draft, above, segments = stack.pop()
             identifier = id(schema)
-            if isinstance(schema, bool) or identifier in seen:
+            content = content_of.get(identifier) or self._content(schema)
+            if content.draft == draft or identifier in seen:
                 continue
             seen.add(identifier)
-            self._walked.append((pointer, schema, draft))
+            pointer = Pointer(above, segments)
             number = self._intern(schema, resolver, draft, pointer)
-            self._occurrences[number - 1].append(pointer)
-            if "$id" not in schema and "id" not in schema:
-                goal = TRUE if asserting(draft).isdisjoint(schema) else literal(number)
-                locating = content_of[identifier].locating
-                known[identifier] = draft, resolver if locating else None, goal
-            self._visit(schema, resolver, draft, pointer, stack)
+            goal = TRUE if asserting(draft).isdisjoint(schema) else literal(number)
+            if not content.locating:
+                if content.draft is None:
+                    content.draft, content.goal = draft, goal
+            elif IDENTIFIERS.isdisjoint(schema):
+                self._known[identifier] = draft, resolver, goal
+            stack.extend(reversed(below(schema, resolver, draft, pointer)))
             tick(1)
-
-    def _visit(
-        self,
-        schema: dict[str, Any],
-        resolver: Resolver[Any],
-        draft: Draft,
-        pointer: Pointer,
-        found: list[tuple[Any, Resolver[Any], Draft, Pointer]],
-    ) -> None:
-        """Check the keywords of a schema and add its subschemas, the first one last."""
-        below: list[tuple[Any, Resolver[Any], Draft, Pointer]] = []
-        hidden = overridden(schema, draft)
-        known = handling(draft)
-        refusing = self.options.unknown_formats == "refuse"
-        # PERF: every keyword of every schema passes here.
-        for name, value in schema.items():
-            handled = known.get(name)
-            if handled is None or (hidden and handled.voided):
-                continue
-            if type(value) is not handled.easy and (check := handled.check) is not None:
-                fault = check(value, draft)
-                if fault is not None:
-                    named = handled.keyword.shape == "types" and isinstance(value, list) and value
-                    shown = "" if named else f", not {_shown(value)}"
-                    raise SchemaError(f"'{name}' {fault}{shown}", pointer=str(pointer))
-            if refusing and name == "format":
-                self._check_format(value, draft, pointer)
-            if not handled.holds:
-                continue
-            booleans = handled.booleans
-            for path, sub in subschemas(handled.keyword, value):
-                if booleans and (sub is True or sub is False):
-                    continue
-                place = Pointer(pointer, (name, *path))
-                if not isinstance(sub, dict):
-                    kinds = "an object, true or false" if booleans else "an object"
-                    raise SchemaError(
-                        f"a schema must be {kinds}, not {_shown(sub)}", pointer=str(place)
-                    )
-                if "$id" in sub or "id" in sub:
-                    below.append((sub, *_enter(sub, resolver, draft, place), place))
-                else:
-                    below.append((sub, resolver, draft, place))
-        found.extend(reversed(below))
-
-    def _check_format(self, name: str, draft: Draft, pointer: Pointer) -> None:
-        if self.options.assert_formats and asserted_format(name, draft) is None:
-            raise UnsupportedFeature("format", str(pointer), f"the format {name!r} is not known")
 
     # Reporting -----------------------------------------------------------------------------
 
@@ -384,18 +358,14 @@ class Atlas:
 
     def report(self) -> Report:
         """The report as it stands; its entries are written when they are first looked at."""
-        widened = [
-            (pointer, keyword, reason)
-            for number, keyword, reason in self._widened
-            for pointer in self._occurrences[number - 1]
-        ]
+        widened = self._widenings()
         fates = Fates(self.options, self._string_note)
-        walked = tuple(self._walked)
+        occurrences = self._occurrences
 
         def entries() -> list[Entry]:
             found = {
                 (entry.pointer, entry.keyword): entry
-                for pointer, schema, draft in walked
+                for schema, _, draft, pointer in occurrences
                 for entry in fates.of(str(pointer), schema, draft)
             }
             for pointer, keyword, reason in widened:
@@ -405,32 +375,15 @@ class Atlas:
 
         return Report(entries)
 
-
-def _enter(
-    schema: Any, resolver: Resolver[Any], draft: Draft, pointer: Pointer
-) -> tuple[Resolver[Any], Draft]:
-    """Resolver and draft inside a subschema: an embedded resource changes both."""
-    if "$id" not in schema and "id" not in schema:
-        return resolver, draft
-    if not isinstance(schema.get("id" if draft == 4 else "$id"), str):
-        return resolver, draft  # nothing of this draft, or refused when its keywords are checked
-    resource = specification_of(draft).create_resource(schema)
-    if resource.id() is None:
-        return resolver, draft
-    try:
-        inside = resolver.in_subresource(resource)
-    except ValueError as error:
-        raise SchemaError(
-            f"the identifier {_shown(resource.id())} cannot be read: {error}", pointer=str(pointer)
-        ) from error
-    return inside, draft_of(schema, draft, pointer)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return f"an array of {len(value)}"
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    return repr(value)[:60] if isinstance(value, str) else str(value)[:60]
+    def _widenings(self) -> list[tuple[Pointer, str, str]]:
+        """What has been dropped, at every occurrence of the subschemas that said it."""
+        pointers = {number: [self.place(number).path] for number, _, _ in self._widened}
+        for schema, resolver, draft, pointer in self._occurrences if pointers else ():
+            number = self._numbers[self._identity(schema, resolver, draft, ())]
+            if number in pointers:
+                pointers[number].append(pointer)
+        return [
+            (pointer, keyword, reason)
+            for number, keyword, reason in self._widened
+            for pointer in pointers[number]
+        ]

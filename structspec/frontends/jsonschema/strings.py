@@ -31,8 +31,8 @@ from structspec.frontends.jsonschema.intervals import (
     intersect,
 )
 from structspec.frontends.jsonschema.kept import Kept
-from structspec.frontends.jsonschema.records import record
 from structspec.frontends.jsonschema.refusal import Refusal
+from structspec.records import Hashed, record
 
 __all__ = ["ALL_STRINGS", "Doubts", "StringShape"]
 
@@ -41,7 +41,7 @@ Doubts = frozenset[tuple[Format, bool]]
 
 
 @record
-class StringShape:
+class StringShape(Hashed):
     """The strings with a length in `lengths`, among `values` (None: any), not in `excluded`.
 
     `pattern` is the automaton of what else they have to be like (None: anything).

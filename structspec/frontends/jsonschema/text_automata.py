@@ -30,7 +30,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -284,28 +283,19 @@ class _Lowering:
 
     def _labelled(self) -> list[tuple[tuple[_Label, int], ...]]:
         """The edges of each state: one label per target, in the order of targets."""
-        table = self.dfa.table
-        n = len(table)
-        pairs = np.repeat(np.arange(n, dtype=np.int64), np.diff(table.cuts)) * n + table.targets
-        order = np.argsort(pairs, kind="stable")
-        pairs = pairs[order]
-        begins = np.flatnonzero(np.diff(pairs, prepend=-1))
-        # The classes that lead from one state to another, four bytes each.
-        parts = table.labels[order].tobytes()
-        known: dict[bytes, _Label] = {}
-        label = [
-            known.setdefault(parts[4 * a : 4 * b], len(known))
-            for a, b in pairwise([*begins.tolist(), len(pairs)])
-        ]
-        for key in known:
-            classes = [table.classes[part] for part in np.frombuffer(key, np.int32).tolist()]
-            self._ranges.append(merged(pair for one in classes for pair in one))
-        pairs = pairs[begins]
-        self._cuts = np.searchsorted(pairs, np.arange(n + 1, dtype=np.int64) * n).astype(np.int32)
-        self._label_of = np.array(label, np.int32)
-        self._target_of = (pairs % n).astype(np.int32)
-        edges = list(zip(label, self._target_of.tolist(), strict=True))
-        return [tuple(edges[a:b]) for a, b in pairwise(self._cuts.tolist())]
+        classes = self.dfa.table.classes
+        known: dict[tuple[int, ...], _Label] = {}
+        rows = []
+        for row in self.dfa.table.rows():
+            by_target: dict[int, list[int]] = {}
+            for part, target in row:
+                by_target.setdefault(target, []).append(part)
+            ways = sorted(by_target.items()) if len(by_target) > 1 else by_target.items()
+            labels = [(known.setdefault(tuple(parts), len(known)), to) for to, parts in ways]
+            rows.append(tuple(labels))
+        for found in known:
+            self._ranges.append(merged(pair for part in found for pair in classes[part]))
+        return rows
 
     def node(self) -> ir.Node:
         tail = self._tail(0)
@@ -319,13 +309,16 @@ class _Lowering:
 
     def bounded(self, longest: int) -> ir.Node:
         """The strings of at most `longest` characters, which a register counts."""
-        n_edges = len(self._label_of)
+        n_edges = sum(map(len, self.edges))
         self._share = n_edges > _SHARE_ABOVE
         self.size += n_edges
         labels = [self._label(label) for label in range(len(self._ranges))]
         edges: ir.FlatEdges | tuple[tuple[tuple[ir.Node, int], ...], ...]
         if n_edges > _FLAT_ABOVE:
-            edges = ir.FlatEdges(tuple(labels), self._cuts, self._label_of, self._target_of)
+            flat = np.array([edge for row in self.edges for edge in row], np.int32)
+            cuts = np.zeros(len(self.edges) + 1, np.int32)
+            np.cumsum([len(row) for row in self.edges], out=cuts[1:])
+            edges = ir.FlatEdges(tuple(labels), cuts, flat[:, 0].copy(), flat[:, 1].copy())
         else:
             edges = tuple([tuple([(labels[k], t) for k, t in row]) for row in self.edges])
         return ir.Automaton(edges, self.dfa.accepting, longest)

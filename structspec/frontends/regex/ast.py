@@ -17,8 +17,9 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from structspec.records import Hashed, record
 
 __all__ = [
     "ANYTHING",
@@ -41,29 +42,29 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Chars:
+@record
+class Chars(Hashed):
     """One character out of the ranges."""
 
     ranges: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Concat:
+@record
+class Concat(Hashed):
     """All items one after another."""
 
     items: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Alternation:
+@record
+class Alternation(Hashed):
     """Any one of the items."""
 
     items: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+@record
+class Repeat(Hashed):
     """`minimum` to `maximum` copies of the item (None: no upper limit)."""
 
     item: Node
@@ -71,19 +72,19 @@ class Repeat:
     maximum: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Start:
     """Asserts the start of the text."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class End:
     """Asserts the end of the text; `or_newline`: or the place before a line feed that ends it."""
 
     or_newline: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class WordBoundary:
     """Asserts that exactly one neighbour is in `word` (`negated`: that both or none are)."""
 
@@ -91,8 +92,8 @@ class WordBoundary:
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+@record
+class Look(Hashed):
     """Asserts that a match of `item` begins here (or, with `behind`, ends here), or does not."""
 
     item: Node
