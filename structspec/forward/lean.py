@@ -39,10 +39,10 @@ from torch.nn.functional import scaled_dot_product_attention, silu
 
 from structspec.linear import product
 
-__all__ = ["LeanLayers"]
+__all__ = ["KNOWN_LAYERS", "LeanLayers"]
 
-# Classes of transformers whose layers are these: norm, attention, norm, gated product.
-_KNOWN = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
+#: Classes of transformers whose layers are these: norm, attention, norm, gated product.
+KNOWN_LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
 # Up to so many columns attention is two plain products; beyond, the fused one does not build
 # the whole table of scores.
 _FEW = 64
@@ -80,7 +80,7 @@ class LeanLayers:
         layers = getattr(body, "layers", None)
         if body is network or not isinstance(layers, torch.nn.ModuleList) or not len(layers):
             return False
-        if any(type(layer).__name__ not in _KNOWN for layer in layers):
+        if any(type(layer).__name__ not in KNOWN_LAYERS for layer in layers):
             return False
         weight = network.get_input_embeddings().weight
         if network.training or weight.device.type != "cpu" or weight.dtype != torch.float32:
