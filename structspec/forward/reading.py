@@ -22,6 +22,7 @@ Example::
 from __future__ import annotations
 
 import enum
+import functools
 import inspect
 import logging
 import math
@@ -36,7 +37,7 @@ from structspec.errors import ModelError, StructspecError
 from structspec.forward.lean import KNOWN_LAYERS
 from structspec.models import Model
 
-__all__ = ["Reading", "cache_argument", "rope_edge", "reading_of", "slots_agree", "trusted"]
+__all__ = ["Reading", "cache_argument", "reading_of", "rope_edge", "slots_agree", "trusted"]
 
 log = logging.getLogger("structspec")
 
@@ -151,11 +152,7 @@ def _found(model: Model) -> Reading:
     if len(_ids(model)) < _SIZE:
         return Reading.WHOLE  # such short texts cost nothing
     for reading in (Reading.PIECES, Reading.STEPS):
-
-        def in_pieces(ids: list[int], reading: Reading = reading) -> dict[int, Tensor]:
-            return _in_pieces(model, ids, reading)
-
-        if _agrees(model, lambda _, ids, read=in_pieces: read(ids)):
+        if _agrees(model, functools.partial(_in_pieces, reading=reading)):
             return reading
     ids = _ids(model)
     try:

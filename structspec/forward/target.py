@@ -13,12 +13,13 @@ Invariants
 
 How ids leave. Full attention is cut. Sliding windows and short convolutions are cut too, when the
 cache records what it drops, which is switched on behind the prompt of a text that is drafted, so
-that a long prompt does not hold it. A recurrent state cannot be cut: an earlier one is restored (`checkpoints`), and what
-stays of the text since is read again together with the next ids. What has no usable cache
-(`reading.Reading`) is read whole in every forward.
+that a long prompt does not hold it. A recurrent state cannot be cut: an earlier one is restored
+(`checkpoints`), and what stays of the text since is read again together with the next ids. What has
+no usable cache (`reading.Reading`) is read whole in every forward.
 
 Texts beyond a `reading.rope_edge` are read with other frequencies than shorter ones: the cache
-starts anew when the edge is passed, in either direction, and logits on both sides take two forwards.
+starts anew when the edge is passed, in either direction, and logits on both sides cost two
+forwards.
 
 Cost: one forward per call, one more for a prompt with drafts behind it on a model with sliding
 windows or recurrent states; one per token where the network cannot take several.
@@ -70,16 +71,13 @@ class Target:
         self.forwards = 0
         self._device = model.device
         argument = cache_argument(model.model)
-        if (
-            argument is None
-            and "use_cache" not in inspect.signature(model.model.forward).parameters
-        ):
+        parameters = inspect.signature(model.model.forward).parameters
+        if argument is None and "use_cache" not in parameters:
             raise ModelError(
                 f"{type(model.model).__name__}.forward takes no key/value cache; "
                 "structspec needs a model that supports use_cache"
             )
         self._argument = argument or "past_key_values"
-        parameters = inspect.signature(model.model.forward).parameters
         self._keeps_logits = "logits_to_keep" in parameters
         self._places = "position_ids" in parameters
         self._edge = rope_edge(model.text_config)
