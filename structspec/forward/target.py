@@ -91,6 +91,7 @@ class Target:
         self._cached = 0
         self._kept: list[Checkpoint] = []
         self._recording = False
+        self._recorded_from = 0  # a cache that records cannot be cut to fewer positions than these
         self._beyond = False  # whether it was read with the frequencies behind the edge
         self._cache = (
             None if self._reading is Reading.WHOLE else _new_cache(self.model.model.config)
@@ -144,12 +145,21 @@ class Target:
         left = self.length - count
         dropped = self._cached - left
         self._undoes = self._undoes or count > 0
-        if dropped > 0 and not (self.croppable and (self._recording or not self._forgetful)):
+        recorded = self._recording and left >= self._recorded_from
+        if dropped > 0 and not (self.croppable and (recorded or not self._forgetful)):
             self._go_back(left)
-        elif self._cache is not None and (dropped > 0 or self._recording):
-            self._cache.crop(-max(dropped, 0))  # recorded layers shrink to their window here
-            self._cached -= max(dropped, 0)
+        elif self._cache is not None and dropped > 0:
+            self._shrink(dropped)
+        elif self._recording and self._cached - self._recorded_from > _REREAD:
+            self._shrink(0)
         del self._ids[left:]
+
+    def _shrink(self, dropped: int) -> None:
+        """Cut the cache; recorded layers shrink to their window, and forget what lay behind it."""
+        assert self._cache is not None
+        self._cache.crop(-dropped)
+        self._cached -= dropped
+        self._recorded_from = self._cached
 
     def _go_back(self, left: int) -> None:
         """Restore the last state that holds no more than `left` positions."""
@@ -199,7 +209,7 @@ class Target:
         assert self._cache is not None
         if self.croppable:
             self._cache.activate_past_recording()
-            self._recording = True
+            self._recording, self._recorded_from = True, self._cached
             return
         behind = self._cached - (self._kept[-1].length if self._kept else 0)
         if self._cached and (not self._kept or behind > _REREAD):

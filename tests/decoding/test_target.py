@@ -117,3 +117,22 @@ def test_passing_the_window_names_both_numbers(tiny_model: Model) -> None:
     with pytest.raises(PromptError, match=r"65 tokens .* window of 64"):
         target.forward([1] * 5)
     assert target.length == 60
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_leave_that_several_forwards_brought(request: pytest.FixtureRequest, kind: str) -> None:
+    """As a draft model's row loses them: appended one by one, dropped together."""
+    model: Model = request.getfixturevalue(kind)
+    target = Target(model)
+    ids = list(IDS)
+    target.forward(ids)
+    for dropped in (1, 3, 2, 5, 4, 14):
+        for token in (5, 1, 2, 0, 3):
+            target.crop(0)
+            target.forward([token])
+            ids.append(token)
+        target.crop(dropped)
+        del ids[len(ids) - dropped :]
+        rows = target.forward([4, 2], keep=2)
+        ids += [4, 2]
+        close(rows, reference(model, ids)[-2:])
