@@ -144,11 +144,7 @@ class Model:
                 f"expected a transformers causal language model, got {type(model).__name__}; "
                 "pass a (model, tokenizer) pair or load one with structspec.load(name)"
             )
-        if getattr(model.config, "is_encoder_decoder", False):
-            raise ModelError(
-                f"{type(model).__name__} is an encoder-decoder model; "
-                "structspec decodes decoder-only models"
-            )
+        _refuse_encoder_decoder(type(model).__name__, model.config)
         model.eval()
         label = name or getattr(model.config, "_name_or_path", "") or type(model).__name__
         return cls(
@@ -370,8 +366,14 @@ def _load_named(
             options["local_files_only"] = True
     for_tokenizer = {k: options[k] for k in (*_TOKENIZER_KEYS, "gguf_file") if k in options}
     try:
+        if "gguf_file" not in options:
+            # of some of them the decoder alone could be loaded, and would answer to nothing
+            config = transformers.AutoConfig.from_pretrained(source, **for_tokenizer)
+            _refuse_encoder_decoder(f"'{text}'", config)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **for_tokenizer)
         model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+    except ModelError:
+        raise
     except Exception as error:  # the libraries below raise anything from OSError to KeyError
         kind = "directory" if path.is_dir() else "file" if path.is_file() else "hub name"
         reason, meant = _first_line(error), ""
@@ -385,6 +387,15 @@ def _load_named(
             "'default'"
         ) from error
     return model, tokenizer
+
+
+def _refuse_encoder_decoder(name: str, config: Any) -> None:
+    if getattr(config, "is_encoder_decoder", False):
+        raise ModelError(
+            f"{name} is an encoder-decoder model, and structspec's loop decodes decoder-only ones; "
+            "mask its own generate instead: model.generate(..., logits_processor="
+            "[structspec.decoding.GrammarLogitsProcessor(constraint)])"
+        )
 
 
 def _hub_unreachable() -> bool:

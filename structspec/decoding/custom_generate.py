@@ -8,6 +8,8 @@ complete, masked, speculative and the same as `structspec.generate` writes for e
 settings and seeds.
 
 Invariants
+- what the model would read besides ids (pictures, embeddings, an encoder's states) is refused by
+  name;
 - temperature, top-k, top-p, min-p and repetition penalty of the generation config are kept; what
   would change the law and is not known here (other logits processors, stopping criteria, beams) is
   refused by name, never ignored;
@@ -50,6 +52,10 @@ _OWN_PROCESSORS = {
     "TopPLogitsWarper",
 }
 _OWN_CRITERIA = {"EosTokenCriteria", "MaxLengthCriteria"}
+# What a model would read besides the ids; the loop gives it ids only.
+_READ = ("encoder_outputs", "inputs_embeds", "position_ids", "token_type_ids")
+# Tensors that say nothing beyond the ids and their mask.
+_NOT_READ = {"attention_mask", "cache_position", "logits_to_keep", "next_sequence_length"}
 
 
 def speculate(
@@ -88,6 +94,7 @@ def speculate(
     `structspec.generate`, and `BatchError` if some of several rows failed.
     """
     _check(logits_processor, stopping_criteria, generation_config)
+    _check_inputs(model_kwargs)
     if output_type is None:
         raise SchemaError("speculate needs output_type=: a type, a JSON Schema or a grammar")
     target = _model(model, vocab, output_type)
@@ -157,6 +164,29 @@ def _check(processors: Sequence[Any], criteria: Sequence[Any], config: Any) -> N
         )
 
 
+def _check_inputs(model_kwargs: dict[str, Any]) -> None:
+    for name, value in model_kwargs.items():
+        if value is None or name in _NOT_READ:
+            continue
+        if name == "position_ids" and _usual(value, model_kwargs.get("attention_mask")):
+            continue
+        if name in _READ or isinstance(value, Tensor):
+            raise UnsupportedFeature(
+                name,
+                "",
+                "speculate gives the model ids and nothing else; use GrammarLogitsProcessor, with "
+                "which generate decodes by itself",
+            )
+
+
+def _usual(positions: Tensor, mask: Tensor | None) -> bool:
+    """Whether the positions are those that count each row's own ids."""
+    if mask is None:
+        return bool((positions == torch.arange(positions.shape[-1], device=positions.device)).all())
+    counted = (mask.long().cumsum(-1) - 1).clamp(min=0)
+    return bool(((positions == counted) | (mask == 0)).all()) if positions.dim() == 2 else False
+
+
 def _sampling(config: Any) -> Sampling:
     penalty = config.repetition_penalty or 1.0
     if not config.do_sample:
@@ -173,14 +203,14 @@ def _sampling(config: Any) -> Sampling:
 def _model(network: Any, vocab: Any, output_type: Any) -> Model:
     first = output_type[0] if isinstance(output_type, list) and output_type else output_type
     if isinstance(vocab, Vocabulary):
-        return Model(network, None, name=type(network).__name__, vocab=vocab)
+        return Model.wrap(network, None, name=type(network).__name__, vocab=vocab)
     if vocab is not None:
         return Model.wrap(network, vocab)
     known = Model.known(network)
     if known is not None:
         return known
     if hasattr(first, "vocab"):
-        return Model(network, None, name=type(network).__name__, vocab=first.vocab)
+        return Model.wrap(network, None, name=type(network).__name__, vocab=first.vocab)
     name = getattr(network.config, "_name_or_path", "")
     try:
         from transformers import AutoTokenizer

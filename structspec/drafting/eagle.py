@@ -78,7 +78,14 @@ class MedusaDraft(DraftSettings):
 
     def begin(self, request: Request) -> ModelDrafter:
         """A drafter for one request."""
-        depth = 0 if request.model is None else len(request.model.model.base_model.layers)
+        network = None if request.model is None else request.model.model
+        layers = None if network is None else getattr(network.base_model, "layers", None)
+        if network is not None and layers is None:
+            raise DraftError(
+                f"the layers of {type(network).__name__} are not where heads look for them "
+                "(base_model.layers); use another draft"
+            )
+        depth = 0 if layers is None else len(layers)
         return _MedusaDrafter(request, _settings(self, request, (depth,)), self.heads)
 
 

@@ -22,12 +22,14 @@ Example::
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import weakref
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 
 from structspec.drafting.alignment import Alignment
 from structspec.drafting.draft import Request
@@ -70,7 +72,8 @@ class EarlyExit(DraftSettings):
 def shortened(network: Any, layers: int) -> Any:
     """A transformers model of the first `layers` layers, on the same weights.
 
-    Raises `DraftError` if there are not more layers than that, or they are not found.
+    Raises `DraftError` if there are not more layers than that, or they are not found, or do not run
+    without the others.
     """
     body = network.base_model
     stack = getattr(body, "layers", None)
@@ -86,21 +89,47 @@ def shortened(network: Any, layers: int) -> Any:
         )
     known = _short.setdefault(network, {})
     if layers not in known:
-        known[layers] = _shorten(network, layers)
+        short = _shorten(network, layers)
+        _check_runs(network, short, layers)
+        known[layers] = short
     return known[layers]
 
 
 def _shorten(network: Any, layers: int) -> Any:
     body = network.base_model
     config = copy.deepcopy(body.config)
-    config.num_hidden_layers = layers
-    if getattr(config, "layer_types", None):
-        config.layer_types = list(config.layer_types)[:layers]
+    types = getattr(config, "layer_types", None)
+    # some configurations compute one from the other
+    for name, value in (
+        ("num_hidden_layers", layers),
+        ("layer_types", list(types)[:layers] if types else None),
+    ):
+        if value is not None:
+            with contextlib.suppress(AttributeError):
+                setattr(config, name, value)
     inner = _twin(body, config)
     inner.layers = torch.nn.ModuleList(list(body.layers)[:layers])
     outer = _twin(network, config)
     setattr(outer, network.base_model_prefix, inner)
     return outer
+
+
+def _check_runs(network: Any, short: Any, layers: int) -> None:
+    """A forward of a few tokens: what ties layers to their number shows."""
+    reason = ""
+    try:
+        if len(DynamicCache(config=short.config).layers) != layers:
+            reason = "its configuration describes other layers"
+        with torch.inference_mode():
+            ids = torch.arange(3, device=network.get_input_embeddings().weight.device)[None]
+            short(input_ids=ids, use_cache=False)
+    except Exception as error:  # anything that a network may raise
+        reason = f"{type(error).__name__}: {error}"
+    if reason:
+        raise DraftError(
+            f"{type(network).__name__} does not run with its first {layers} layers alone "
+            f"({reason}); use another draft"
+        )
 
 
 def _twin(module: Any, config: Any) -> Any:

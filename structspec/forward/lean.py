@@ -41,7 +41,7 @@ from torch.nn.functional import scaled_dot_product_attention, silu
 from structspec.hooks import alterations
 from structspec.linear import product
 
-__all__ = ["LeanLayers"]
+__all__ = ["LeanLayers", "is_known"]
 
 # Families of transformers whose layers are these: norm, attention, norm, gated product.
 _KNOWN = ("Llama", "Mistral", "Qwen2")
@@ -88,7 +88,7 @@ class LeanLayers:
         layers = getattr(body, "layers", None)
         if body is network or not isinstance(layers, torch.nn.ModuleList) or not len(layers):
             return False
-        if not all(map(_is_known, layers)):
+        if not all(map(is_known, layers)):
             return False
         weight = network.get_input_embeddings().weight
         if network.training or weight.device.type != "cpu" or weight.dtype != torch.float32:
@@ -267,8 +267,8 @@ class LeanLayers:
         return all(_near(found, wanted) for found, wanted in pairs)
 
 
-def _is_known(layer: Any) -> bool:
-    """Whether a layer and its parts are of the classes that `run` knows."""
+def is_known(layer: Any) -> bool:
+    """Whether a layer and its parts are of the classes that `LeanLayers` runs."""
     family = type(layer).__name__.removesuffix("DecoderLayer")
     return family in _KNOWN and all(
         type(getattr(layer, name, None)).__name__ == family + kind for name, kind in _PARTS.items()

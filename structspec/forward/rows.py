@@ -16,8 +16,8 @@ Invariants
 
 Two homes for the cache. Models of plain full attention get `slots.SlotCache`: ragged rows in one
 forward, trees by attention mask, prompts with a common beginning computed once. Others (sliding
-windows, convolutions, recurrent states) get one `target.Target` per row: still many rows, one
-forward each, trees path by path.
+windows, convolutions, recurrent states, whatever `reading.slots_agree` finds wrong) get one
+`target.Target` per row: still many rows, one forward each, trees path by path.
 
 Cost: one forward per `forward` for all rows behind their prompts; each prompt one of its own.
 
@@ -44,6 +44,7 @@ from torch import Tensor
 from structspec.attention import MASK_FORMS
 from structspec.errors import PromptError
 from structspec.forward.lean import LeanLayers
+from structspec.forward.reading import cache_argument, slots_agree
 from structspec.forward.slots import SlotCache, fits
 from structspec.forward.target import Target
 from structspec.linear import product
@@ -88,10 +89,10 @@ class TargetRows:
         self.taps: tuple[int, ...] = ()
         self._features: dict[int, Tensor] = {}
         parameters = argument_names(model.model.forward)
-        self._argument = "cache" if "cache" in parameters else "past_key_values"
+        self._argument = cache_argument(model.model) or "past_key_values"
         self._keeps_logits = "logits_to_keep" in parameters
-        slotted = "position_ids" in parameters and "attention_mask" in parameters
-        self._cache = SlotCache(model.model.config) if slotted and fits(model.model) else None
+        slotted = fits(model.model) and slots_agree(model)
+        self._cache = SlotCache(model.model.config) if slotted else None
         kind = getattr(model.model.config, "_attn_implementation", None)
         self._mask_form = MASK_FORMS.get(str(kind))
         self._ids: dict[int, list[int]] = {}
@@ -368,7 +369,9 @@ class TargetRows:
             parts = list(found.split(keep))
             learnt = [layer.split(sizes) for layer in tapped]
         else:
-            output, columns = self._run_whole(network, ids, columns, layout, states, bool(taps))
+            output, columns = self._run_whole(
+                network, ids, starts[0], columns, layout, states, bool(taps)
+            )
             found = output.last_hidden_state if states else output.logits
             # the wanted columns of one call are consecutive, and so are their places
             firsts = [columns.index(len(c.ids) - c.keep) for c in ordered]
@@ -397,6 +400,7 @@ class TargetRows:
         self,
         network: Any,
         ids: Tensor,
+        start: int,
         columns: list[int],
         layout: tuple[Tensor, Tensor] | None,
         states: bool,
@@ -405,7 +409,9 @@ class TargetRows:
         """transformers' own forward; which columns its logits (or states) are of."""
         device, count = self.model.device, ids.shape[1]
         options: dict[str, Any] = {self._argument: self._cache, "use_cache": True}
-        if layout is not None:
+        if layout is None:
+            options["position_ids"] = torch.arange(start, start + count, device=device)[None]
+        else:
             options["position_ids"] = layout[0].to(device)
             options["attention_mask"] = self._mask(layout[1].to(device))
         if states:

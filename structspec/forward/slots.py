@@ -36,16 +36,34 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
+from structspec.forward.reading import cache_argument, rope_edge
+from structspec.signatures import argument_names
+
 __all__ = ["SlotCache", "StoredLayer", "fits"]
 
 _FIRST_SLOTS = 256
 
 
 def fits(model: Any) -> bool:
-    """Whether every layer of a transformers model keeps plain keys and values."""
-    if getattr(model.config, "alibi", False):
+    """Whether every layer of a transformers model keeps plain keys and values.
+
+    And attends to what a caller's mask and positions say, whichever other rows there are.
+    """
+    config = model.config
+    parameters = argument_names(model.forward)
+    if not {"attention_mask", "position_ids", cache_argument(model)} <= set(parameters):
+        return False
+    if getattr(config, "alibi", False):
         return False  # the distance of two tokens would be read off a mask that we do not give
-    return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
+    if "local" in (getattr(config, "attention_layers", None) or ()):
+        return False  # GPT-Neo: a window of its own making, by slots and not by positions
+    if rope_edge(config.get_text_config(decoder=True)) is not None:
+        return False  # the longest row would choose the frequencies of all
+    try:
+        layers = DynamicCache(config=config).layers
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False  # layers that this cache does not know
+    return bool(layers) and all(type(layer) is DynamicLayer for layer in layers)
 
 
 class StoredLayer(CacheLayerMixin):
