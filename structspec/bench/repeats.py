@@ -2,7 +2,8 @@
 
 Seven functions are called again and again (`repeats_tasks`); each call is answered by two models,
 the same network with and without `Model.history`, in turns. Answers are greedy, so that both write
-the same texts unless a tie is broken differently, which is counted. Prompts are read anew by both.
+the same texts unless a tie is broken differently, which is counted. Everything else is as
+`structspec.load` makes it: both keep what prompts began with.
 
     make bench-repeats
     python -m structspec.bench.repeats --calls 24
@@ -106,19 +107,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import torch
     from rich.progress import track
 
-    from structspec.models import Model, load
+    from structspec.models import PREFIX_CACHE, Model, load
 
     torch.set_num_threads(options.threads)
-    without = load("default", dtype="float32", prefix_cache=0, history=False)
-    same = without.model, without.tokenizer
+    without = load("default", dtype="float32", history=False)
+    same: dict[str, Any] = {"name": without.name, "vocab": without.vocab}
+    same["prefix_cache"] = PREFIX_CACHE
     models = {
         "without": without,
-        "with": Model(*same, name=without.name, vocab=without.vocab, history=True),
+        "with": Model(without.model, without.tokenizer, history=True, **same),
     }
     works = list(repeated(options.calls, options.tools))
     # what is loaded or compiled once is not measured
     for work in works:
         answer({"without": without}, Repeated(work.name, work.schema, work.prompts[:1]), 100)
+    without.prefix_cache.clear()
     rows: list[dict[str, Any]] = []
     for work in track(works, transient=True):
         rows += answer(models, work, options.max_tokens)
