@@ -48,7 +48,13 @@ QUICK = (
 )  # fmt: skip
 # transformers' kernels for one token and for several differ by more than rounding.
 COARSE = ("nemotron_h", "zamba2")
-EVERY = [pytest.param(n, marks=() if n in QUICK else pytest.mark.full) for n in sorted(ZOO)]
+# Whole texts take longer than logits; the rest of them is behind `make test-full`.
+QUICK_TEXTS = ("gemma3", "gpt_neo", "mamba2", "phi3-longrope")
+
+
+def every(quick: tuple[str, ...]) -> list[Any]:
+    """All architectures, those that are not `quick` marked as full."""
+    return [pytest.param(n, marks=() if n in quick else pytest.mark.full) for n in sorted(ZOO)]
 
 
 def build(name: str, dtype: torch.dtype = torch.float64, **own: Any) -> Any:
@@ -93,7 +99,7 @@ class Text:
         assert (found.double() - expected).abs().max() <= self.slack * expected.abs().max()
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", every(QUICK))
 def test_rows_give_the_logits_of_their_whole_texts(name: str) -> None:
     """Unequal lengths in one call, drafts kept in part, a tree, and beyond every window."""
     network = build(name)
@@ -173,7 +179,7 @@ def same_up_to_ties(
         assert abs(logits[left[at]] - logits[right[at]]) <= slack * logits.abs().max()
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", every(QUICK_TEXTS))
 def test_speculation_writes_what_plain_decoding_and_generate_write(
     name: str, byte_tokenizer: Any
 ) -> None:

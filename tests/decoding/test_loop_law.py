@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
@@ -630,3 +631,42 @@ def test_sampled_outputs_have_the_plain_law(
         2 / (9 * freedom)
     ) ** 0.5
     assert normal < 4
+
+
+MAKES = {
+    "recurrent, in pieces": ("Mamba2", {"state_size": 8, "num_heads": 4, "head_dim": 8,
+                                        "n_groups": 1, "chunk_size": 4}),
+    "recurrent, in steps": ("Mamba", {"state_size": 4}),
+    "window": ("Mistral", {"sliding_window": 3, "num_attention_heads": 2,
+                           "num_key_value_heads": 1, "intermediate_size": 32}),
+    "experts": ("Mixtral", {"num_local_experts": 4, "num_attention_heads": 2,
+                            "num_key_value_heads": 1, "intermediate_size": 32}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(m, marks=pytest.mark.full if "pieces" in m else ()) for m in MAKES],
+)
+def test_networks_of_other_makes_keep_the_plain_law(
+    tiny_vocab: Vocabulary, bind: Bind, monkeypatch: pytest.MonkeyPatch, make: str
+) -> None:
+    """Recurrent states are float32 in transformers, so their laws agree to seven digits."""
+    name, own = MAKES[make]
+    torch.manual_seed(6)
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=6, hidden_size=16, num_hidden_layers=2, initializer_range=0.6, **own
+    )
+    config._experts_implementation = "eager"
+    network = getattr(transformers, f"{name}ForCausalLM")(config).to(torch.float64).eval()
+    model = Model(network, None, name=make, vocab=tiny_vocab)
+    constraint = bind(PATTERN, tiny_vocab)
+    sampling = Sampling(temperature=1.7)
+    expected = plain_law(model, constraint, sampling, budget=3)
+    assert len(expected) > 5
+    close = 1e-6 if make.startswith("recurrent") else 1e-9
+    found = loop_law(
+        model, constraint, sampling, oracle.block_law, RandomDraft, monkeypatch, budget=3
+    )
+    assert sum(found.values()) == pytest.approx(1.0, abs=close)
+    assert max(abs(found[k] - expected[k]) for k in {*found, *expected}) < close
