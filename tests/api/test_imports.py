@@ -27,12 +27,15 @@ def test_a_mask_of_a_schema_imports_nothing_heavy() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_references_are_followed_when_a_document_has_some() -> None:
+def test_references_to_other_documents_bring_their_library() -> None:
     code = """
 import sys
 import structspec
 names = {"properties": {"$ref": {"type": "integer"}, "id": {"type": "string"}}}
 structspec.compile(names)
+inside = {"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}, "items": {"$ref": "#"}}
+grammar = structspec.compile(inside)
+assert grammar.accepts("12") and not grammar.accepts("true")
 assert "referencing" not in sys.modules
 for schema in (
     {"$ref": "#/$defs/a", "$defs": {"a": {"type": "integer"}}},

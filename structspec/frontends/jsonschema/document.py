@@ -7,7 +7,8 @@ Invariants: a reference leads to a schema or raises; what a pointer leads to doe
 way that led to it, except for dynamic references, which get their scope.
 
 Cost: a pointer inside one resource costs its segments; `referencing` walks the resource each time.
-Its import takes a tenth of a second, so it comes with the first document that holds references.
+Its import takes a tenth of a second, so it comes with the first document that names something or
+refers to more than places in itself.
 
 Siblings: `load` makes documents; `places` walks them.
 
