@@ -29,6 +29,8 @@ __all__ = ["MOST_ROWS", "FewRowsLinear", "linear", "product", "use_few_rows"]
 
 #: Above this number of rows torch's blocked product is the faster one.
 MOST_ROWS = 24
+#: So many rows cost little more than one; the next ones as much as the first again.
+ROWS_AT_ONCE = 8
 
 
 class FewRowsLinear(torch.nn.Linear):

@@ -67,6 +67,9 @@ class _CombinedDrafter:
         self._spans = ForcedSpans(request.constraint)
         self._index = ContextIndex(request.constraint, settings.lookup)
         self._habits = Habits.of(request)
+        self._limit = settings.limit
+        if self._habits is not None and self._habits.limit is not None:
+            self._limit = min(self._limit, self._habits.limit)
         self._guesses = settings.guesses
         self._guessed: list[int] = []  # places of the guesses in the last draft
 
@@ -74,7 +77,7 @@ class _CombinedDrafter:
         self._index.update(context)
         if self._habits is not None:
             self._habits.update(state, context)
-        builder = DraftBuilder(self._constraint, state, left, self._settings.limit)
+        builder = DraftBuilder(self._constraint, state, left, self._limit)
         self._guessed = []
         while builder.room:
             before = len(builder.tokens)

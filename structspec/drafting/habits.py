@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 from structspec.drafting.draft import DraftBuilder, Request
 from structspec.errors import StructspecError
@@ -32,7 +33,11 @@ _CERTAIN = 0.8
 
 
 class Habits:
-    """See the module. Made by `of`, for one request."""
+    """See the module. Made by `of`, for one request.
+
+    `limit`: tokens that a draft should hold at most, None for any number. Where products of our own
+    run, what usually follows is rarely worth more rows than they multiply at once.
+    """
 
     def __init__(self, history: History, request: Request) -> None:
         self._history = history
@@ -42,6 +47,7 @@ class Habits:
         self._first = self._learnt = len(request.prompt)
         self._state = request.constraint.start
         self._context = request.prompt
+        self.limit = _limit(request.model)
 
     @classmethod
     def of(cls, request: Request) -> Habits | None:
@@ -89,3 +95,13 @@ class Habits:
                 guessed.append(len(builder.tokens) - 1)
             before.append(token)
         return guessed
+
+
+def _limit(model: Any) -> int | None:
+    find = getattr(getattr(model, "model", None), "get_output_embeddings", None)
+    if find is None:
+        return None
+    from structspec.linear import ROWS_AT_ONCE, FewRowsLinear
+
+    # One row is that of the token before the draft.
+    return ROWS_AT_ONCE - 1 if type(find()) is FewRowsLinear else None

@@ -185,6 +185,25 @@ def test_states_that_are_gone_end_a_request_quietly(
     drafter.close()
 
 
+def test_drafts_hold_no_more_rows_than_cost_little(
+    make_llama: Callable[..., Any], bind: Callable[..., Any], tiny_vocab: Vocabulary
+) -> None:
+    """Our own products multiply eight at once."""
+    from structspec.models import quicken
+
+    network = make_llama(6, dtype=torch.float32)
+    model = Model(network, None, name="quick", vocab=tiny_vocab, history=True)
+    constraint, context = bind("(ab){20}", tiny_vocab), [0]
+
+    def longest() -> int:
+        drafter = CombinedDraft().begin(Request(constraint, context, GREEDY, model=model))
+        return len(drafter.propose(constraint.start, context, 40, 0))
+
+    assert longest() > 7
+    quicken(network)
+    assert longest() == 7
+
+
 def test_threads_may_share_it() -> None:
     history = History(200)
     failures: list[BaseException] = []
