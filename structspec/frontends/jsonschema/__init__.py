@@ -54,11 +54,12 @@ def lower_schema(
     A schema that nothing satisfies gives a grammar whose start rule is `structspec.ir.NOTHING`.
     """
     options = options or SchemaOptions()
-    with Work(limits or Limits(), watch).running():
+    with Work(limits or Limits(), watch).running() as work:
         atlas = Atlas(load(schema, options, exact=exact), options)
         lowering = Lowering(atlas, Normaliser(atlas, options), options)
         try:
             grammar = lowering.grammar()
+            work.watch.check()  # loops over members and texts are quick, and spend nothing
         except CircularReference as error:
             raise UnsupportedFeature(
                 "$ref",

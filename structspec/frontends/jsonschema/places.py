@@ -331,8 +331,11 @@ class Atlas:
         while stack:
             schema, resolver, draft, above, segments = stack.pop()
             identifier = id(schema)
+            if identifier in seen:
+                continue
+            tick(1)  # those that are not looked at again as well: there may be very many
             content = content_of.get(identifier) or self._content(schema)
-            if content.draft == draft or identifier in seen:
+            if content.draft == draft:
                 continue
             seen.add(identifier)
             pointer = Pointer(above, segments)
@@ -344,7 +347,6 @@ class Atlas:
             elif IDENTIFIERS.isdisjoint(schema):
                 self._known[identifier] = draft, resolver, goal
             stack.extend(reversed(below(schema, resolver, draft, pointer)))
-            tick(1)
 
     # Reporting -----------------------------------------------------------------------------
 
