@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +127,16 @@ def test_wrap_takes_pairs_and_refuses_the_rest(byte_model: Model) -> None:
 
 
 def test_end_tokens_come_from_the_generation_config_and_the_tokenizer(
-    byte_model: Model, byte_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+    make_llama: Callable[..., Any], byte_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    network = make_llama(len(byte_tokenizer), seed=1)  # what it was wrapped with last is known
     end = byte_tokenizer.eos_token_id
-    wrapped = Model.wrap(byte_model.model, byte_tokenizer)
-    monkeypatch.setattr(byte_model.model.generation_config, "eos_token_id", [7, end])
+    wrapped = Model.wrap(network, byte_tokenizer)
+    monkeypatch.setattr(network.generation_config, "eos_token_id", [7, end])
     assert wrapped.eos_ids == (7, end)
-    bare = Model.wrap(byte_model.model, object())
-    monkeypatch.setattr(byte_model.model.generation_config, "eos_token_id", None)
-    monkeypatch.setattr(byte_model.model.config, "eos_token_id", None)
+    bare = Model.wrap(network, object())
+    monkeypatch.setattr(network.generation_config, "eos_token_id", None)
+    monkeypatch.setattr(network.config, "eos_token_id", None)
     with pytest.raises(ModelError, match="declares no end token"):
         _ = bare.eos_ids
 
