@@ -35,12 +35,12 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["History"]
+__all__ = ["BEFORE", "History"]
 
 # Tokens that are kept behind a context.
 _RECENT = 8
-# Tokens before a place that belong to its longest context.
-_BEFORE = 2
+#: Tokens before a place that belong to its longest context.
+BEFORE = 2
 # Contexts that are kept.
 _ENTRIES = 1 << 16
 
@@ -108,5 +108,5 @@ class History:
 
 def _contexts(grammar: int, state: int, before: Sequence[int]) -> list[_Context]:
     """The contexts of a place, the longest first."""
-    tail = tuple(before[-_BEFORE:])
+    tail = tuple(before[-BEFORE:])
     return [(grammar, state, *tail[k:]) for k in range(len(tail) + 1)]

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from structspec.few_rows import most_threads, multiply
 
-__all__ = ["MOST_ROWS", "FewRowsLinear", "linear", "product", "use_few_rows"]
+__all__ = ["MOST_ROWS", "ROWS_AT_ONCE", "FewRowsLinear", "linear", "product", "use_few_rows"]
 
 #: Above this number of rows torch's blocked product is the faster one.
 MOST_ROWS = 24

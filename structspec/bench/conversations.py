@@ -18,11 +18,9 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from structspec.bench.machine import describe_machine, on_machine
-from structspec.bench.pages import markdown_table, write_between_markers, write_report
+from structspec.bench.pages import markdown_table, write_measured
 from structspec.bench.tasks import ToolTask, read_tasks
 from structspec.kept_grammars import compiled
 
@@ -135,12 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{COMMAND} --tasks {options.tasks} --turns {options.turns} "
             f"--max-tokens {options.max_tokens} --threads {options.threads}"
         )
-        machine = describe_machine()
-        report = {"command": command, "machine": machine, "rows": rows}
-        write_report(Path("docs/results/conversations.json"), report)
-        packages = machine["packages"]
-        about = f"{on_machine(machine)}, torch {packages['torch']}; `{command}`."
-        write_between_markers(Path("docs/decoding.md"), COMMAND, f"{about}\n\n{text}")
+        write_measured("conversations", "decoding", COMMAND, command, rows, text)
     return 0
 
 

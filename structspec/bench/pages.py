@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from structspec.bench.machine import describe_machine, on_machine
 from structspec.errors import StructspecError
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "markdown_number",
     "markdown_table",
     "write_between_markers",
+    "write_measured",
     "write_report",
 ]
 
@@ -52,6 +54,20 @@ def write_between_markers(path: Path, command: str, text: str) -> None:
             "where the tables shall stand"
         )
     path.write_text(f"{before}{marker}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def write_measured(
+    name: str, page: str, marker: str, command: str, rows: Sequence[Any], text: str
+) -> None:
+    """Rows as `docs/results/NAME.json`, and their table as `text` on a page of `docs`.
+
+    marker: the command of the page's marker; command: with the arguments that were given.
+    """
+    machine = describe_machine()
+    report = {"command": command, "machine": machine, "rows": rows}
+    write_report(Path(f"docs/results/{name}.json"), report)
+    about = f"{on_machine(machine)}, torch {machine['packages']['torch']}; `{command}`."
+    write_between_markers(Path(f"docs/{page}.md"), marker, f"{about}\n\n{text}")
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -14,15 +14,13 @@ Writes `docs/results/repeats.json` and a table of `docs/decoding.md`.
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from structspec.bench.machine import describe_machine, on_machine
-from structspec.bench.pages import markdown_table, write_between_markers, write_report
+from structspec.bench.bootstrap import interval
+from structspec.bench.pages import markdown_table, write_measured
 from structspec.bench.repeats_tasks import Repeated, repeated
 
 __all__ = ["answer", "main", "table"]
@@ -67,7 +65,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{tokens / sum(row[name]['forwards'] for row in some):.2f}"
             for name in ("without", "with")
         ]
-        low, high = _interval(some)
+        low, high = interval(some, _quicker)
         lines.append(
             [
                 function,
@@ -86,13 +84,6 @@ def _quicker(rows: Sequence[Mapping[str, Any]]) -> float:
     """Seconds of all calls without the history over those with it."""
     seconds = [sum(row[name]["seconds"] for row in rows) for name in ("without", "with")]
     return float(seconds[0] / seconds[1])
-
-
-def _interval(rows: Sequence[Mapping[str, Any]], draws: int = 1000) -> tuple[float, float]:
-    """A 95 % bootstrap interval over calls; the same resamples every time."""
-    draw = random.Random(0)
-    ratios = sorted(_quicker(draw.choices(rows, k=len(rows))) for _ in range(draws))
-    return ratios[int(0.025 * draws)], ratios[int(0.975 * draws) - 1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,12 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{COMMAND} --calls {options.calls} --tools {options.tools} "
             f"--max-tokens {options.max_tokens} --threads {options.threads}"
         )
-        machine = describe_machine()
-        report = {"command": command, "machine": machine, "rows": rows}
-        write_report(Path("docs/results/repeats.json"), report)
-        packages = machine["packages"]
-        about = f"{on_machine(machine)}, torch {packages['torch']}; `{command}`."
-        write_between_markers(Path("docs/decoding.md"), COMMAND, f"{about}\n\n{text}")
+        write_measured("repeats", "decoding", COMMAND, command, rows, text)
     return 0
 
 

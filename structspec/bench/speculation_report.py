@@ -6,20 +6,18 @@ paired: both settings answer the same tasks, and a resample takes a task with bo
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from structspec.bench.bootstrap import interval
 from structspec.errors import MissingExtra
 
 __all__ = ["Answer", "Setting", "comparisons", "plot", "summarise", "tables"]
 
 UNTRAINED = ("auto", "forced", "forks", "lookup")
 """Drafts without a model: no masks, counts or lengths to choose."""
-
-_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -106,14 +104,14 @@ def summarise(
         "seconds": seconds,
         "tokens_per_second": tokens_per_second(done),
         "tokens_per_forward": tokens_per_forward(done),
-        "tokens_per_forward_95": _interval(_answered(done), tokens_per_forward),
+        "tokens_per_forward_95": interval(_answered(done), tokens_per_forward),
     }
     if setting.kind == "structspec":
         parts = ("model", "draft", "mask", "verify")
         share = {p: sum(getattr(a, f"{p}_seconds") for a in done) / seconds for p in parts}
         row |= {
             "accepted_per_forward": accepted_per_forward(done),
-            "accepted_per_forward_95": _interval(_answered(done), accepted_per_forward),
+            "accepted_per_forward_95": interval(_answered(done), accepted_per_forward),
             "accepted_per_drafted": sum(a.accepted for a in done)
             / max(1, sum(a.drafted for a in done)),
             "share_of_time": {**share, "rest": 1.0 - sum(share.values())},
@@ -193,20 +191,8 @@ def _ratio(
         "temperature": setting.temperature,
         "tasks": len(pairs),
         "ratio": ratio(pairs),
-        "ratio_95": _interval(pairs, ratio),
+        "ratio_95": interval(pairs, ratio),
     }
-
-
-def _interval(items: Sequence[Any], statistic: Callable[[Any], float]) -> tuple[float, float]:
-    """A 95 % bootstrap interval over tasks."""
-    if not items:
-        return (0.0, 0.0)
-    draw = random.Random(0)
-    values = [statistic(draw.choices(items, k=len(items))) for _ in range(_RESAMPLES)]
-    values = sorted(value for value in values if value == value)  # a resample may divide by zero
-    if not values:
-        return (0.0, 0.0)
-    return values[len(values) * 25 // 1000], values[min(len(values) - 1, len(values) * 975 // 1000)]
 
 
 def tables(rows: Sequence[dict[str, Any]], ratios: Sequence[dict[str, Any]]) -> list[Any]:

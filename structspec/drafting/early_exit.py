@@ -98,15 +98,12 @@ def shortened(network: Any, layers: int) -> Any:
 def _shorten(network: Any, layers: int) -> Any:
     body = network.base_model
     config = copy.deepcopy(body.config)
-    types = getattr(config, "layer_types", None)
-    # some configurations compute one from the other
-    for name, value in (
-        ("num_hidden_layers", layers),
-        ("layer_types", list(types)[:layers] if types else None),
-    ):
-        if value is not None:
-            with contextlib.suppress(AttributeError):
-                setattr(config, name, value)
+    changed: dict[str, Any] = {"num_hidden_layers": layers}
+    if types := getattr(config, "layer_types", None):
+        changed["layer_types"] = list(types)[:layers]
+    for name, value in changed.items():
+        with contextlib.suppress(AttributeError):  # some compute one from the other
+            setattr(config, name, value)
     inner = _twin(body, config)
     inner.layers = torch.nn.ModuleList(list(body.layers)[:layers])
     outer = _twin(network, config)

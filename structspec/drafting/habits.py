@@ -22,7 +22,7 @@ from typing import Any
 
 from structspec.drafting.draft import DraftBuilder, Request
 from structspec.errors import StructspecError
-from structspec.history import History
+from structspec.history import BEFORE, History
 
 __all__ = ["LIKELY", "SURE", "Habits"]
 
@@ -70,10 +70,13 @@ class Habits:
     def _learn(self) -> None:
         context, state = self._context, self._state
         for at in range(self._learnt, len(context)):
-            before = context[max(self._first, at - 2) : at]
-            self._history.learn(self._grammar, state, before, context[at])
+            self._history.learn(self._grammar, state, self._before(at), context[at])
             state = self._constraint.advance(state, context[at])
         self._learnt, self._state = max(self._learnt, len(context)), state
+
+    def _before(self, at: int) -> Sequence[int]:
+        """The tokens of the text that belong to the context of a place."""
+        return self._context[max(self._first, at - BEFORE) : at]
 
     def extend(
         self, builder: DraftBuilder, most: int, least: float, tokens: int | None = None
@@ -83,7 +86,7 @@ class Habits:
         most: guesses that may be appended; tokens: tokens in all, None for any number. Returns the
         places of the guesses. What is certain is no guess.
         """
-        before = [*self._context[max(self._first, len(self._context) - 2) :], *builder.tokens]
+        before = [*self._before(len(self._context)), *builder.tokens]
         guessed: list[int] = []
         end = None if tokens is None else len(builder.tokens) + tokens
         while end is None or len(builder.tokens) < end:

@@ -33,6 +33,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import Cache
 
+from structspec.forward.reading import cache_argument
 from structspec.forward.slots import StoredLayer
 from structspec.signatures import argument_names
 
@@ -72,8 +73,7 @@ class LoopCache:
         self._network = network
         parameters = argument_names(network.forward)
         self._keeps_logits = "logits_to_keep" in parameters
-        # transformers renamed the argument; both spellings live in the supported range
-        self._argument = "cache" if "cache" in parameters else "past_key_values"
+        self._argument = cache_argument(parameters) or "past_key_values"
         device = network.get_input_embeddings().weight.device
         self.position = torch.zeros(1, dtype=torch.long, device=device)
         self._places = torch.arange(slots, device=device)

@@ -39,6 +39,7 @@ from torch import Tensor
 from structspec.drafting.answers import Task
 from structspec.drafting.states import Group
 from structspec.errors import ModelError, StructspecError
+from structspec.forward.reading import cache_argument
 from structspec.kept_grammars import compiled
 from structspec.models import Model
 from structspec.packed import single_token, unpack
@@ -250,7 +251,7 @@ class _Layers:
 
         cache: Any = DynamicCache(config=self._model.model.config)
         tokens = torch.tensor([list(ids)], device=self._model.device)
-        argument = "cache" if _takes_cache(self._body) else "past_key_values"
+        argument = cache_argument(argument_names(self._body.forward)) or "past_key_values"
         output = self._body(
             input_ids=tokens, use_cache=True, output_hidden_states=True, **{argument: cache}
         )
@@ -375,10 +376,6 @@ def _sampled(logits: Tensor, bits: np.ndarray, noise: Sequence[float]) -> list[i
         token if token < width and legal[i, token] else int(weights[i].argmax())
         for i, token in enumerate(drawn)
     ]
-
-
-def _takes_cache(body: Any) -> bool:
-    return "cache" in argument_names(body.forward)
 
 
 def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:

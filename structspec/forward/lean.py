@@ -41,7 +41,7 @@ from torch.nn.functional import scaled_dot_product_attention, silu
 from structspec.hooks import alterations
 from structspec.linear import product
 
-__all__ = ["LeanLayers", "is_known"]
+__all__ = ["LeanLayers", "is_known", "near"]
 
 # Families of transformers whose layers are these: norm, attention, norm, gated product.
 _KNOWN = ("Llama", "Mistral", "Qwen2")
@@ -54,6 +54,8 @@ _PARTS = {
 # Up to so many columns attention is two plain products; beyond, the fused one does not build
 # the whole table of scores.
 _FEW = 64
+# Relative differences that are rounding.
+_SLACK = 1e-4
 
 _checked: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
@@ -264,7 +266,7 @@ class LeanLayers:
             (some, expected[:, [3, 8]]),
             (network.get_output_embeddings()(expected), logits),  # no scale, no soft cap
         ]
-        return all(_near(found, wanted) for found, wanted in pairs)
+        return all(near(found, wanted, _SLACK) for found, wanted in pairs)
 
 
 def is_known(layer: Any) -> bool:
@@ -275,8 +277,9 @@ def is_known(layer: Any) -> bool:
     )
 
 
-def _near(found: Tensor, wanted: Tensor) -> bool:
-    slack = 1e-4 * float(wanted.abs().max())
+def near(found: Tensor, wanted: Tensor, share: float) -> bool:
+    """Whether no number is off by more than a share of the largest; never where some are NaN."""
+    slack = share * float(wanted.abs().max())
     if found.shape != wanted.shape or not math.isfinite(slack):
         return False  # NaN is for whoever samples to report
     return torch.allclose(found, wanted, rtol=0.0, atol=slack)

@@ -24,18 +24,16 @@ from __future__ import annotations
 import enum
 import functools
 import logging
-import math
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from structspec.errors import ModelError, StructspecError
-from structspec.forward.lean import is_known
+from structspec.forward.lean import is_known, near
 from structspec.models import Model
-from structspec.signatures import argument_names
 
 __all__ = ["Reading", "cache_argument", "reading_of", "rope_edge", "slots_agree", "trusted"]
 
@@ -64,9 +62,8 @@ class Reading(enum.Enum):
     WHOLE = "whole"
 
 
-def cache_argument(network: Any) -> str | None:
-    """The name under which a network's forward takes a cache; None: it takes none."""
-    parameters = argument_names(network.forward)
+def cache_argument(parameters: Collection[str]) -> str | None:
+    """The name under which a forward of these parameters takes a cache; None: it takes none."""
     # transformers renamed the argument; both spellings live in the supported range
     for name in ("cache", "past_key_values"):
         if name in parameters:
@@ -227,6 +224,5 @@ def _near(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> bool:
         return False
     found, wanted = found.double(), wanted.double()
     if dtype in _SLACK:
-        slack = _SLACK[dtype] * float(wanted.abs().max())
-        return math.isfinite(slack) and bool((found - wanted).abs().max() <= slack)
+        return near(found, wanted, _SLACK[dtype])
     return bool((found - wanted).norm() <= _COARSE * wanted.norm())

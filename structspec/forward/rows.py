@@ -89,7 +89,7 @@ class TargetRows:
         self.taps: tuple[int, ...] = ()
         self._features: dict[int, Tensor] = {}
         parameters = argument_names(model.model.forward)
-        self._argument = cache_argument(model.model) or "past_key_values"
+        self._argument = cache_argument(parameters) or "past_key_values"
         self._keeps_logits = "logits_to_keep" in parameters
         slotted = fits(model.model) and slots_agree(model)
         self._cache = SlotCache(model.model.config) if slotted else None

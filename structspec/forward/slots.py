@@ -51,7 +51,7 @@ def fits(model: Any) -> bool:
     """
     config = model.config
     parameters = argument_names(model.forward)
-    if not {"attention_mask", "position_ids", cache_argument(model)} <= set(parameters):
+    if not {"attention_mask", "position_ids", cache_argument(parameters)} <= parameters:
         return False
     if getattr(config, "alibi", False):
         return False  # the distance of two tokens would be read off a mask that we do not give

@@ -70,8 +70,8 @@ class Target:
         self.window = model.window
         self.forwards = 0
         self._device = model.device
-        argument = cache_argument(model.model)
         parameters = argument_names(model.model.forward)
+        argument = cache_argument(parameters)
         if argument is None and "use_cache" not in parameters:
             raise ModelError(
                 f"{type(model.model).__name__}.forward takes no key/value cache; "
@@ -174,12 +174,10 @@ class Target:
         """`forward` on one side of the edge."""
         total = self.length + len(ids)
         beyond = self._edge is not None and total > self._edge
-        if self._cached and beyond != self._beyond:
+        short = self._reading is Reading.STEPS and self._cached < _FIRST
+        if short or (self._cached and beyond != self._beyond):
             self._restart()
         self._beyond = beyond
-        if self._reading is Reading.STEPS and self._cached < _FIRST:
-            self._restart()
-            self._beyond = beyond
         unread = [*self._ids[self._cached :], *ids]
         if self._cache is None:
             logits = self._call(unread, keep, 0)

@@ -54,11 +54,25 @@ def test_only_texts_that_all_common_engines_walk_are_compared() -> None:
     assert "| *structspec / llguidance* | 1.00 |" in text
 
 
+def run_with(
+    worker: str, engines: list[str], jobs: int, folder: Path, *, repeats: int, time_limit: float
+) -> list[EngineRun]:
+    """Engines whose process is a script, over so many jobs without contents."""
+    script, launcher, file = folder / "worker.py", folder / "python", folder / "jobs.jsonl"
+    script.write_text(worker)
+    launcher.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
+    launcher.chmod(0o755)
+    file.write_text("".join(json.dumps({"id": str(i)}) + "\n" for i in range(jobs)))
+    return run_engines(
+        engines, str(launcher), folder / "v.npz", file,
+        repeats=repeats, clock="cpu", time_limit=time_limit, engine_limit=60.0,
+    )  # fmt: skip
+
+
 def test_workers_answer_time_out_and_are_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / "worker.py"
-    script.write_text(
+    worker = (
         "import json, os, sys, time\n"
         "skip = int(sys.argv[-1].split('=')[1])\n"
         "print(json.dumps({'ready': '1', 'seconds': 0.0, 'memory': 1}), flush=True)\n"
@@ -70,16 +84,8 @@ def test_workers_answer_time_out_and_are_replaced(
         "    answer = {'id': json.loads(line)['id'], 'first': [1], 'texts': [], 'grown': 5}\n"
         "    print(json.dumps(answer), flush=True)\n"
     )
-    launcher = tmp_path / "python"
-    launcher.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
-    launcher.chmod(0o755)
-    jobs = tmp_path / "jobs.jsonl"
-    jobs.write_text("".join(json.dumps({"id": str(i)}) + "\n" for i in range(4)))
     monkeypatch.setattr(masks_run, "_START_LIMIT", 30.0)
-    (run,) = run_engines(
-        ["llguidance"], str(launcher), tmp_path / "v.npz", jobs,
-        repeats=1, clock="cpu", time_limit=2.0, engine_limit=60.0,
-    )  # fmt: skip
+    (run,) = run_with(worker, ["llguidance"], 4, tmp_path, repeats=1, time_limit=2.0)
     assert [sorted(set(a) - {"id", "first", "texts"}) for a in run.answers.values()] == [
         ["grown"], ["timeout"], ["crash"], ["grown"],
     ]  # fmt: skip
@@ -89,8 +95,7 @@ def test_a_limit_is_of_cpu_time_for_each_repeat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Repeats that take their time one by one are in time together; one that runs on is not."""
-    script = tmp_path / "worker.py"
-    script.write_text(
+    worker = (
         "import json, sys, time\n"
         "def work(seconds):\n"
         "    began = time.process_time()\n"
@@ -105,24 +110,15 @@ def test_a_limit_is_of_cpu_time_for_each_repeat(
         "    say(id='0', first=[1], texts=[], grown=5)\n"
         "work(60)\n"
     )
-    launcher = tmp_path / "python"
-    launcher.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
-    launcher.chmod(0o755)
-    jobs = tmp_path / "jobs.jsonl"
-    jobs.write_text("".join(json.dumps({"id": str(i)}) + "\n" for i in range(2)))
     monkeypatch.setattr(masks_run, "_START_LIMIT", 30.0)
-    (run,) = run_engines(
-        ["llguidance"], str(launcher), tmp_path / "v.npz", jobs,
-        repeats=3, clock="cpu", time_limit=1.2, engine_limit=60.0,
-    )  # fmt: skip
+    (run,) = run_with(worker, ["llguidance"], 2, tmp_path, repeats=3, time_limit=1.2)
     assert "grown" in run.answers["0"] and run.answers["1"]["timeout"] == "no answer in 1.2 s"
 
 
 def test_engines_take_turns(tmp_path: Path) -> None:
     """Two workers note when they are at work: never both, and job by job."""
-    script = tmp_path / "worker.py"
     log = tmp_path / "log"
-    script.write_text(
+    worker = (
         "import json, sys\n"
         "def say(**message): print(json.dumps(message), flush=True)\n"
         "say(ready='1', seconds=0.0, memory=1)\n"
@@ -131,15 +127,8 @@ def test_engines_take_turns(tmp_path: Path) -> None:
         f"    with open({str(log)!r}, 'a') as log: log.write(sys.argv[1][0] + str(n) + ' ')\n"
         "    say(id=str(n), first=[1], texts=[], grown=5)\n"
     )
-    launcher = tmp_path / "python"
-    launcher.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {script} "$@"\n')
-    launcher.chmod(0o755)
-    jobs = tmp_path / "jobs.jsonl"
-    jobs.write_text("".join(json.dumps({"id": str(i)}) + "\n" for i in range(3)))
-    first, second = run_engines(
-        ["xgrammar", "llguidance"], str(launcher), tmp_path / "v.npz", jobs,
-        repeats=1, clock="cpu", time_limit=30.0, engine_limit=60.0,
-    )  # fmt: skip
+    engines = ["xgrammar", "llguidance"]
+    first, second = run_with(worker, engines, 3, tmp_path, repeats=1, time_limit=30.0)
     assert log.read_text() == "x0 l0 x1 l1 x2 l2 "
     assert [run.engine for run in (first, second)] == ["xgrammar", "llguidance"]
     assert list(first.answers) == list(second.answers) == ["0", "1", "2"]

@@ -11,7 +11,7 @@ at most as many as `items.Explorer` allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Literal, Protocol
 
@@ -104,7 +104,7 @@ class MemberLists:
             return self._list(shape, names)
         named = tuple((name, goal) for name, goal, _ in shape.members())
         cases = [(replace(shape, properties=named, demands=frozenset()), frozenset[Demand]())]
-        for demand in sorted(shape.demands, key=_order):
+        for demand in _in_order(shape.demands):
             cases = [case for before in cases for case in self._met(demand, *before)]
             if len(cases) > _MOST_CASES:
                 self.writer.refuse(demand.refusal for demand in shape.demands)
@@ -114,7 +114,7 @@ class MemberLists:
             if not left:
                 options.append(self._list(case, names))
                 continue
-            node = self._explored(case, names, sorted(left, key=_order))
+            node = self._explored(case, names, _in_order(left))
             if node is None:
                 self.writer.refuse(demand.refusal for demand in left)
                 node = self._list(case, names)
@@ -340,6 +340,11 @@ class MemberLists:
 
 def _admit(names: tuple[StringShape, ...], name: str) -> bool:
     return names == _EVERY_STRING or any(part.admits(name) for part in names)
+
+
+def _in_order(demands: Collection[Demand]) -> list[Demand]:
+    """The same order in every process; what it goes by is only asked for if there are several."""
+    return sorted(demands, key=_order) if len(demands) > 1 else list(demands)
 
 
 def _order(demand: Demand) -> tuple[object, ...]:
