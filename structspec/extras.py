@@ -20,6 +20,7 @@ EXTRAS = {
     **dict.fromkeys(("torch", "transformers", "accelerate", "gguf", "safetensors"), "models"),
     **dict.fromkeys(("typer", "rich"), "cli"),
     **dict.fromkeys(("tokenizers", "tiktoken", "sentencepiece"), "tokenizers"),
+    **dict.fromkeys(("fastapi", "uvicorn", "prometheus_client"), "server"),
     "lark": "grammars",
     "docstring_parser": "tools",
     "triton": "kernels",

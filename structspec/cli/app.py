@@ -9,6 +9,7 @@ from structspec.cli.explain import explain
 from structspec.cli.generate import generate
 from structspec.cli.profile import profile
 from structspec.cli.sample import sample
+from structspec.cli.serve import serve
 from structspec.cli.suite import suite
 from structspec.cli.train_draft import train_draft
 from structspec.cli.warmup import warmup
@@ -24,6 +25,7 @@ app.command()(generate)
 app.command()(explain)
 app.command()(profile)
 app.command()(sample)
+app.command()(serve)
 app.command()(train_draft)
 app.command()(warmup)
 app.add_typer(suite, name="suite")

@@ -160,7 +160,8 @@ class Loop:
     """Many requests on one model, one round at a time.
 
     `outcomes[i]` is None until request i has ended, then its `Output` or its error. `step` runs
-    one round and says whether there is more to do. `close` gives up what is still under way.
+    one round and says whether there is more to do. Between rounds `add` takes further requests and
+    `give_up` lets one go. `close` gives up what is still under way.
     """
 
     def __init__(
@@ -196,12 +197,25 @@ class Loop:
         self._active: list[_Active] = []
         self._waiting: deque[tuple[int, Progress]] = deque()
         self._verifiers: dict[int, str] = {}
+        self._verifier = verifier
         for index, job in enumerate(jobs):
-            try:
-                self._verifiers[index] = verifier_name(verifier, job.sampling, draft_count)
-                self._waiting.append((index, Progress(job, model)))
-            except (StructspecError, ValueError) as error:
-                self.outcomes[index] = error
+            self._enqueue(index, job)
+
+    def add(self, job: Job) -> int:
+        """Let one more request wait for a place; returns its index in `outcomes`.
+
+        May be called between rounds. A request that is refused has its error as outcome at once.
+        """
+        self.outcomes.append(None)
+        self._enqueue(len(self.outcomes) - 1, job)
+        return len(self.outcomes) - 1
+
+    def give_up(self, index: int) -> None:
+        """Let a request go that waits or is under way; its outcome stays None."""
+        self._waiting = deque(waiting for waiting in self._waiting if waiting[0] != index)
+        for active in [active for active in self._active if active.index == index]:
+            self._leave(active)
+        self._verifiers.pop(index, None)
 
     def run(self) -> None:
         """Run all requests to their end."""
@@ -250,6 +264,13 @@ class Loop:
 
     # -- who takes part ----------------------------------------------------------------------
 
+    def _enqueue(self, index: int, job: Job) -> None:
+        try:
+            self._verifiers[index] = verifier_name(self._verifier, job.sampling, self._count)
+            self._waiting.append((index, Progress(job, self.model)))
+        except (StructspecError, ValueError) as error:
+            self.outcomes[index] = error
+
     def _admit(self) -> None:
         """Give waiting requests the rows that are free."""
         while self._waiting and len(self._active) < self._batch_size:
@@ -294,6 +315,7 @@ class Loop:
 
     def _leave(self, active: _Active) -> None:
         self._active.remove(active)
+        del self._verifiers[active.index]
         self._rows.close(active.row)
         close = getattr(active.drafter, "close", None)
         if close is not None:

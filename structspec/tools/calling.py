@@ -72,8 +72,8 @@ class Request:
         constraint = self.grammar.bind(self.model.vocab)
         return decode(self.model, self.ids, constraint, on_token=on_token, **self.decoding)
 
-    def read(self, output: Output) -> ToolCalls:
-        """The calls of a finished reply.
+    def read(self, output: Output, validate: bool = True) -> ToolCalls:
+        """The calls of a finished reply; `validate`: check the arguments of non-strict tools.
 
         Raises ToolCallError, with the reply as `partial_output`, if a non-strict tool's arguments
         break a keyword that the grammar could not hold.
@@ -81,7 +81,12 @@ class Request:
         parts = parts_of(self.model.vocab, output.tokens)
         try:
             reply = read_reply(
-                self.form, parts, self.tools, marking=self.marking, opened=self.opened
+                self.form,
+                parts,
+                self.tools,
+                marking=self.marking,
+                opened=self.opened,
+                validate=validate,
             )
         except StructspecError as error:
             error.partial_output = output  # type: ignore[attr-defined]

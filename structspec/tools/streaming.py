@@ -39,6 +39,7 @@ __all__ = [
     "CallStarted",
     "Event",
     "Finished",
+    "GrowingReply",
     "ReasoningDelta",
     "TextDelta",
     "stream_tools",
@@ -114,6 +115,36 @@ class _Stopped(Exception):
     """The consumer went away."""
 
 
+class GrowingReply:
+    """The reply to a request, token by token: `take` each, `read` what they add, `finish` it."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._names = {i: name for name, i in request.model.vocab.special.items()}
+        self._parts: list[str | bytes | ir.Special] = []
+        self._differences = Differences()
+        self.reply = Reply("", [], [])
+
+    def take(self, token: int, data: bytes) -> None:
+        """One more token and its bytes."""
+        if data:
+            self._parts.append(data)
+        elif token in self._names:
+            self._parts.append(ir.Special(self._names[token]))
+
+    def read(self) -> list[Event]:
+        """The events since the last call."""
+        asked = self._request
+        self.reply = read_prefix(
+            asked.form, self._parts, asked.tools, marking=asked.marking, opened=asked.opened
+        )
+        return self._differences.feed(self.reply)
+
+    def finish(self, calls: ToolCalls) -> list[Event]:
+        """The events that are left when the reply is complete and judged."""
+        return self._differences.finish(calls)
+
+
 class Differences:
     """Turns a growing reply into events: `feed` takes what is read so far, `finish` the whole."""
 
@@ -157,27 +188,18 @@ class Differences:
 def _events(request: Request) -> Iterator[Event]:
     found: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
     stopped = threading.Event()
-    differences = Differences()
-    vocab = request.model.vocab
-    names = {i: name for name, i in vocab.special.items()}
-    parts: list[str | bytes | ir.Special] = []
+    growing = GrowingReply(request)
 
     def on_token(token: int, data: bytes) -> None:
         if stopped.is_set():
             raise _Stopped
-        if data:
-            parts.append(data)
-        elif token in names:
-            parts.append(ir.Special(names[token]))
-        reply = read_prefix(
-            request.form, parts, request.tools, marking=request.marking, opened=request.opened
-        )
-        for event in differences.feed(reply):
+        growing.take(token, data)
+        for event in growing.read():
             found.put(event)
 
     def work() -> None:
         try:
-            for event in differences.finish(request.read(request.decode(on_token))):
+            for event in growing.finish(request.read(request.decode(on_token))):
                 found.put(event)
         except BaseException as error:
             found.put(error)

@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("decorators", "tools"),
     ("structspec",),  # the façade, structspec/__init__.py
     # the rim: nothing inside imports these
-    ("suites",),
+    ("suites", "server"),
     ("bench", "kernels.checks", "kernels.gpu_benchmarks", "kernels.gpu_check", "kernels.gpu_peers",
      "kernels.gpu_timing"),
     ("cli",),

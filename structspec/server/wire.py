@@ -1,0 +1,219 @@
+"""What clients may send: OpenAI's requests, with the fields of other servers for grammars.
+
+Owns the shape of requests. Fields that cannot change the answer are taken and forgotten (`_IDLE`);
+fields that would change it and that this server does not know are refused by name. What a request
+means is `plan`'s.
+
+Sibling: `replies` has what goes back.
+
+Example::
+
+    >>> ChatRequest.model_validate({"messages": [{"role": "user", "content": "Hi"}]}).max_tokens
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+__all__ = ["ChatRequest", "Common", "CompletionRequest", "ResponseFormat", "StructuredOutputs"]
+
+#: Fields of OpenAI's requests that have no bearing on what is written.
+_IDLE = frozenset(
+    {
+        "metadata",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+        "verbosity",
+    }
+)
+#: How a grammar can be given; the names of other servers beside this one's.
+_KINDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class StreamOptions(_Strict):
+    """`include_usage`: whether a last piece tells what was counted."""
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class JsonSchema(_Strict):
+    """A schema with a name. `strict` false allows keywords to be dropped that cannot be held."""
+
+    name: str = "answer"
+    description: str | None = None
+    schema_: Any = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(_Strict):
+    """OpenAI's: plain text, any JSON object, or a value of a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> ResponseFormat:
+        given = self.json_schema is not None and self.json_schema.schema_ is not None
+        if given != (self.type == "json_schema"):
+            raise ValueError(
+                'type "json_schema" and a "json_schema" with a "schema" go together, and no other'
+            )
+        return self
+
+
+class StructuredOutputs(_Strict):
+    """vLLM's `structured_outputs`: exactly one way to say what may be written.
+
+    grammar: text in llama.cpp's notation (GBNF), or in Lark's with `syntax` "lark".
+    """
+
+    json_: Any = Field(default=None, alias="json")
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: list[str] | None = Field(default=None, min_length=1)
+    grammar: str | None = None
+    structural_tag: Any = None
+    syntax: Literal["gbnf", "lark"] = "gbnf"
+
+    @model_validator(mode="after")
+    def _is_one(self) -> StructuredOutputs:
+        given = [name for name, _ in self.given()]
+        if len(given) != 1:
+            raise ValueError(
+                f"give exactly one of {', '.join(_KINDS)}, not {' and '.join(given) or 'none'}"
+            )
+        return self
+
+    def given(self) -> list[tuple[str, Any]]:
+        """What was given, by name."""
+        values = {
+            "json": self.json_,
+            "json_object": self.json_object or None,
+            "regex": self.regex,
+            "choice": self.choice,
+            "grammar": self.grammar,
+            "structural_tag": self.structural_tag,
+        }
+        return [(name, value) for name, value in values.items() if value is not None]
+
+
+class Common(_Strict):
+    """What requests for chats and for completions share."""
+
+    model: str | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    n: Annotated[int, Field(ge=1, le=128)] | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+    stop: str | list[str] | None = None
+    structured_outputs: StructuredOutputs | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _translate(cls, values: Any) -> Any:
+        """Forget idle fields and nulls; vLLM's older `guided_...` become `structured_outputs`."""
+        if not isinstance(values, dict):
+            return values
+        kept = {k: v for k, v in values.items() if k not in _IDLE and v is not None}
+        guided = {kind: kept.pop(f"guided_{kind}") for kind in _KINDS if f"guided_{kind}" in kept}
+        if guided:
+            if "structured_outputs" in kept:
+                raise ValueError("give either structured_outputs or guided_..., not both")
+            kept["structured_outputs"] = guided
+        return kept
+
+    @field_validator("stop")
+    @classmethod
+    def _says_something(cls, stop: str | list[str] | None) -> str | list[str] | None:
+        if stop is not None and not all([stop] if isinstance(stop, str) else stop):
+            raise ValueError("a stop string is empty; it would end every text at once")
+        return stop
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """The stop strings."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+class ChatRequest(Common):
+    """`POST /v1/chat/completions`."""
+
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    logprobs: bool = False
+    top_logprobs: Literal[0] | None = None
+    reasoning: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> ChatRequest:
+        if self.response_format is not None and self.response_format.type == "text":
+            self.response_format = None
+        if self.response_format is not None and self.structured_outputs is not None:
+            raise ValueError("give either response_format or structured_outputs, not both")
+        if self.tool_choice not in (None, "none", "auto") and not self.tools:
+            raise ValueError(f"tool_choice {self.tool_choice!r} needs tools")
+        if self.logprobs and self.stream:
+            raise ValueError("logprobs come with whole answers only, not with stream")
+        return self
+
+    @property
+    def budget(self) -> int | None:
+        """Tokens that may be written."""
+        return self.max_completion_tokens or self.max_tokens
+
+
+class CompletionRequest(Common):
+    """`POST /v1/completions`: a raw text, or token ids, to be continued."""
+
+    prompt: str | list[int] | list[str] | list[list[int]] = Field(min_length=1)
+    response_format: ResponseFormat | None = None
+    echo: Literal[False] = False
+    best_of: Literal[1] | None = None
+    suffix: None = None
+    logprobs: None = None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> CompletionRequest:
+        if self.response_format is not None and self.response_format.type == "text":
+            self.response_format = None
+        if self.response_format is not None and self.structured_outputs is not None:
+            raise ValueError("give either response_format or structured_outputs, not both")
+        return self
+
+    @property
+    def budget(self) -> int | None:
+        """Tokens that may be written."""
+        return self.max_tokens
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts, one or several."""
+        several = isinstance(self.prompt, list) and not isinstance(self.prompt[0], int)
+        return list(self.prompt) if several else [self.prompt]  # type: ignore[list-item,arg-type]
