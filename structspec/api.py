@@ -17,21 +17,17 @@ Example::
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from structspec.arguments import conversation, model_of, one_each, sampling_of, seeds_of
-from structspec.errors import (
-    BatchError,
-    StructspecError,
-    ValueRejected,
-)
+from structspec.errors import BatchError, StructspecError
 from structspec.extras import require
 from structspec.grammar import Grammar
 from structspec.integers import is_int
 from structspec.kept_grammars import compiled
+from structspec.values import value_of
 
 if TYPE_CHECKING:
     from structspec.decoding.output import Output, Stats
@@ -344,46 +340,4 @@ def _result(grammar: Grammar, output: Output) -> Result[Any]:
         output.logprobs,
         output.end_logprob,
     )
-    return replace(result, value=_value(grammar, text, result))
-
-
-def _value(grammar: Grammar, text: str, result: Result[Any]) -> Any:
-    """Parse the finished text; it fits the grammar, so only further checks can refuse it."""
-    spec = grammar.spec
-    if spec is None:
-        return text
-    repeated: list[str] = []
-    data = json.loads(text, object_pairs_hook=functools.partial(_distinct, repeated))
-    # Two things that a grammar does not express: keywords dropped on request, and that a text
-    # which repeats an undeclared key has fewer members than it seems.
-    if grammar.report.with_status("widened") or repeated:
-        import jsonschema
-
-        error = jsonschema.exceptions.best_match(
-            jsonschema.validators.validator_for(spec.schema)(spec.schema).iter_errors(data)
-        )
-        if error is not None:
-            raise ValueRejected(
-                "the finished value breaks a keyword "
-                + (f"(the key {repeated[0]!r} is repeated)" if repeated else "compiled loosely")
-                + f": {error.message} at '{error.json_path}'",
-                text=text,
-                result=replace(result, value=data),
-            )
-    try:
-        return spec.parse(data)
-    except ValueError as error:  # pydantic's ValidationError is one
-        raise ValueRejected(
-            f"the type {spec.name} refused the finished value: {error}",
-            text=text,
-            result=replace(result, value=data),
-        ) from error
-
-
-def _distinct(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value: dict[str, Any] = {}
-    for key, item in pairs:
-        if key in value:
-            repeated.append(key)
-        value[key] = item
-    return value
+    return replace(result, value=value_of(grammar, text, lambda data: replace(result, value=data)))

@@ -31,12 +31,16 @@ from structspec.decoding.progress import Job, row_seed
 from structspec.errors import PromptError, StructspecError
 from structspec.forward.sampling import Sampling
 from structspec.frontends import tags
+from structspec.grammar import Grammar
+from structspec.kept_grammars import compiled
 from structspec.limits import Limits
+from structspec.masks.constraint import Constraint
 from structspec.models import Model
 from structspec.prompt import encode_prompt
 from structspec.server.reading import Reader, ReplyReader, TextReader
 from structspec.server.wire import ChatRequest, Common, CompletionRequest, ResponseFormat
 from structspec.tools.calling import prepare
+from structspec.tools.prompt import format_of, template_of, thinking_of
 
 __all__ = ["Plan", "Planner", "RequestError"]
 
@@ -82,6 +86,8 @@ class Planner:
         self.model = model
         self.constraints = ConstraintCache(cache_bytes)
         self._limits = Limits(time=compile_seconds)
+        # whether answers may begin with reasoning, which then stands before a schema's value, too
+        self._reasons = thinking_of(format_of(model), template_of(model), b"", None) != "none"
 
     def chat(self, asked: ChatRequest) -> Plan:
         """The plan of a chat's next message.
@@ -90,14 +96,8 @@ class Planner:
         """
         messages = [_message(message, i) for i, message in enumerate(asked.messages)]
         source = self._source(asked, asked.response_format)
-        if source is None:
-            return self._reply(asked, messages)
-        if asked.tools and asked.tool_choice != "none":
-            raise RequestError(
-                "an answer is either held to a grammar or may call tools; leave out "
-                'response_format (or structured_outputs), or set tool_choice to "none"',
-                "tools",
-            )
+        if source is None or self._reasons or (asked.tools and asked.tool_choice != "none"):
+            return self._reply(asked, messages, source)
         prompt = encode_prompt(self.model, messages, **(asked.chat_template_kwargs or {}))
         job = self._job(asked, asked.budget, prompt.ids, self._bind(source))
         return _several(asked, [job], lambda _: TextReader())
@@ -119,8 +119,10 @@ class Planner:
 
     # -- parts -----------------------------------------------------------------------------------
 
-    def _reply(self, asked: ChatRequest, messages: Sequence[Mapping[str, Any]]) -> Plan:
-        """Free text, or calls of tools."""
+    def _reply(
+        self, asked: ChatRequest, messages: Sequence[Mapping[str, Any]], source: _Source | None
+    ) -> Plan:
+        """Text, free or held to a source, or calls of tools; perhaps behind reasoning."""
         parallel = True if asked.parallel_tool_calls is None else asked.parallel_tool_calls
         request = prepare(
             self.model,
@@ -129,12 +131,14 @@ class Planner:
             asked.tool_choice or "auto",
             parallel=parallel,
             reasoning=asked.reasoning,
+            answer=None if source is None else self._grammar(source),
             template_arguments=asked.chat_template_kwargs,
             limits=self._limits,
         )
         constraint = request.grammar.bind(self.model.vocab)
+        stops = asked.stops if source is None else ()
         job = self._job(asked, asked.budget, request.ids, constraint)
-        return _several(asked, [job], lambda job: ReplyReader(request, job.seed or 0, asked.stops))
+        return _several(asked, [job], lambda job: ReplyReader(request, job.seed or 0, stops))
 
     def _source(self, asked: Common, wanted: ResponseFormat | None) -> _Source | None:
         """What the answer is held to; None: free text."""
@@ -156,9 +160,14 @@ class Planner:
         syntax = asked.structured_outputs.syntax if kind == "grammar" else kind
         return _Source(value, {"syntax": syntax})
 
-    def _bind(self, source: _Source) -> Any:
-        options = {**_SPELLING, **source.options, "limits": self._limits}
-        return self.constraints.get(source.source, self.model.vocab, **options)
+    def _options(self, source: _Source) -> dict[str, Any]:
+        return {**_SPELLING, **source.options, "limits": self._limits}
+
+    def _grammar(self, source: _Source) -> Grammar:
+        return compiled(source.source, self._options(source))
+
+    def _bind(self, source: _Source) -> Constraint:
+        return self.constraints.get(source.source, self.model.vocab, **self._options(source))
 
     def _job(self, asked: Common, budget: int | None, ids: Sequence[int], constraint: Any) -> Job:
         given = {name: getattr(asked, name) for name in _SAMPLING}

@@ -37,8 +37,9 @@ class ToolCall:
 class ToolCalls(list[ToolCall]):
     """The calls of one reply, in order; empty if the model answered with text.
 
-    text: what stands outside of calls and reasoning. reasoning: the reasoning blocks, joined by
-    line breaks. format: the name of the call format. tokens, stats, finish_reason, seed: as in
+    text: what stands outside of calls and reasoning. value: what the text says, if the request had
+    an `answer` and there are no calls; else None. reasoning: the reasoning blocks, joined by line
+    breaks. format: the name of the call format. tokens, stats, finish_reason, seed: as in
     `structspec.Result`.
     """
 
@@ -47,6 +48,7 @@ class ToolCalls(list[ToolCall]):
         calls: Iterable[ToolCall] = (),
         *,
         text: str = "",
+        value: Any = None,
         reasoning: str = "",
         format: str = "",
         tokens: tuple[int, ...] = (),
@@ -56,6 +58,7 @@ class ToolCalls(list[ToolCall]):
     ) -> None:
         super().__init__(calls)
         self.text = text
+        self.value = value
         self.reasoning = reasoning
         self.format = format
         self.tokens = tokens

@@ -31,13 +31,14 @@ from structspec.arguments import check_seed, conversation, model_of, sampling_of
 from structspec.errors import PromptError, StructspecError
 from structspec.extras import require
 from structspec.grammar import Grammar
-from structspec.kept_grammars import KeptGrammars, check_options
+from structspec.kept_grammars import KeptGrammars, check_options, compiled
 from structspec.tools.call import ToolCall, ToolCalls
 from structspec.tools.formats import find_format
 from structspec.tools.grammar import Marking, Thinking, read_choice, reply_grammar
 from structspec.tools.layout import CallFormat
 from structspec.tools.reader import Reply, read_reply
 from structspec.tools.toolset import ToolSet
+from structspec.values import value_of
 from structspec.vocab import Vocabulary
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Request:
     form: CallFormat
     marking: Marking
     opened: bool
+    answer: Grammar | None
     decoding: Mapping[str, Any]
 
     def decode(self, on_token: Callable[[int, bytes], object] | None = None) -> Output:
@@ -73,10 +75,13 @@ class Request:
         return decode(self.model, self.ids, constraint, on_token=on_token, **self.decoding)
 
     def read(self, output: Output, validate: bool = True) -> ToolCalls:
-        """The calls of a finished reply; `validate`: check the arguments of non-strict tools.
+        """The calls of a finished reply.
+
+        validate: check the arguments of non-strict tools, and make the answer's value.
 
         Raises ToolCallError, with the reply as `partial_output`, if a non-strict tool's arguments
-        break a keyword that the grammar could not hold.
+        break a keyword that the grammar could not hold; ValueRejected, with the reply as `result`,
+        if the answer's type refuses its value.
         """
         parts = parts_of(self.model.vocab, output.tokens)
         try:
@@ -86,16 +91,17 @@ class Request:
                 self.tools,
                 marking=self.marking,
                 opened=self.opened,
+                answers=self.answer is not None,
                 validate=validate,
             )
         except StructspecError as error:
             error.partial_output = output  # type: ignore[attr-defined]
             raise
-        return self.calls(reply, output)
+        return self.calls(reply, output, validate)
 
-    def calls(self, reply: Reply, output: Output) -> ToolCalls:
-        """A read reply with what decoding knows of it."""
-        return ToolCalls(
+    def calls(self, reply: Reply, output: Output, validate: bool = True) -> ToolCalls:
+        """A read reply with what decoding knows of it; `validate` and errors as for `read`."""
+        calls = ToolCalls(
             (
                 ToolCall(c.name, c.arguments, c.id or call_id(output.seed, i), c.raw)
                 for i, c in enumerate(reply.calls)
@@ -108,6 +114,14 @@ class Request:
             finish_reason=output.finish_reason,
             seed=output.seed,
         )
+        if validate and self.answer is not None and not calls:
+
+            def refused(data: Any) -> ToolCalls:
+                calls.value = data
+                return calls
+
+            calls.value = value_of(self.answer, reply.text, refused)
+        return calls
 
 
 def call_tools(
@@ -119,6 +133,7 @@ def call_tools(
     parallel: bool | int = True,
     format: str | CallFormat | None = None,
     reasoning: bool | None = None,
+    answer: Any = None,
     draft: DraftSource | str | None = "auto",
     verifier: str = "block",
     max_tokens: int | None = None,
@@ -146,13 +161,15 @@ def call_tools(
     format: a call format or its name; None recognises it by the chat template.
     reasoning: True demands a reasoning block, False forbids it, None allows it if the template
         knows one.
+    answer: a type, schema or `Grammar` that text without calls must be of; None: any text.
     options: any option of `structspec.compile`; spelling and whitespace default to "canonical"
         and "conventional".
 
     Returns the calls, a list with `text`, `reasoning`, `tokens`, `stats` and more beside them.
-    Raises ToolError for tools or choices that cannot be used, UnsupportedFeature for a strict tool
-    that cannot be compiled exactly, ToolCallError if a non-strict tool's arguments break a keyword
-    that its grammar does not hold, and the errors of `generate`.
+    Raises ToolError for tools or choices that cannot be used and for an answer that could not be
+    told from a call, ValueRejected for an answer that its type refuses, UnsupportedFeature for a
+    strict tool that cannot be compiled exactly, ToolCallError if a non-strict tool's arguments
+    break a keyword that its grammar does not hold, and the errors of `generate`.
     """
     request = prepare(
         model,
@@ -162,6 +179,7 @@ def call_tools(
         parallel=parallel,
         format=format,
         reasoning=reasoning,
+        answer=answer,
         draft=draft,
         verifier=verifier,
         max_tokens=max_tokens,
@@ -186,6 +204,7 @@ def prepare(
     parallel: bool | int = True,
     format: str | CallFormat | None = None,
     reasoning: bool | None = None,
+    answer: Any = None,
     template_arguments: Mapping[str, Any] | None = None,
     draft: Any = "auto",
     verifier: str = "block",
@@ -200,7 +219,7 @@ def prepare(
 ) -> Request:
     """Everything before decoding; arguments and errors as for `call_tools`."""
     require("torch", "transformers")
-    from structspec.tools.prompt import detect_format, encode_tools, thinking_of
+    from structspec.tools.prompt import encode_tools, format_of, template_of, thinking_of
 
     check_options(options)
     if isinstance(messages, Sequence) and not isinstance(messages, str) and not messages:
@@ -208,19 +227,18 @@ def prepare(
     offered = ToolSet.of(tools)
     choice = read_choice(tool_choice, offered)
     target = model_of(model)
-    template = getattr(target.tokenizer, "chat_template", None)
-    template = template if isinstance(template, str) else None
+    template = template_of(target)
     marking = Marking.of(target.vocab)
-    if format is None:
-        form = detect_format(template, marking.special | marking.ends)
-    else:
-        form = find_format(format)
+    form = format_of(target) if format is None else find_format(format)
     told = conversation(target, messages, True if isinstance(messages, str) else None)
     shown = offered if choice != "none" else ToolSet()
     ids = encode_tools(target, told, shown, form, template_arguments or {})
     tail = target.tokenizer.decode(ids[-12:]).encode()
     thinking = thinking_of(form, template, tail, reasoning)
-    grammar = _grammar(form, offered, marking, choice, parallel, thinking, options)
+    if answer is not None:
+        own = {} if isinstance(answer, Grammar) else options
+        answer = compiled(answer, own)
+    grammar = _grammar(form, offered, marking, choice, parallel, thinking, answer, options)
     settings = sampling_of(sampling, temperature, top_k, top_p, min_p)
     check_seed(seed)
     if seed is None and sampling is None:
@@ -233,7 +251,7 @@ def prepare(
         "seed": seed,
     }
     opened = thinking == "opened"
-    return Request(target, ids, grammar, offered, form, marking, opened, decoding)
+    return Request(target, ids, grammar, offered, form, marking, opened, answer, decoding)
 
 
 def parts_of(vocab: Vocabulary, tokens: Sequence[int]) -> list[str | bytes | ir.Special]:
@@ -273,6 +291,7 @@ def _grammar(
     choice: str,
     parallel: bool | int,
     thinking: Thinking,
+    answer: Grammar | None,
     options: Mapping[str, Any],
 ) -> Grammar:
     chosen = _openai_choice(choice)
@@ -280,7 +299,7 @@ def _grammar(
     said = repr(sorted(options.items(), key=lambda item: item[0]))
     key = json.dumps([repr(form), tools.fingerprint, marks, choice, parallel, thinking, said])
     return _kept.get(
-        key,
+        (key, answer),  # a grammar is equal to itself only, and equal types are compiled once
         lambda: reply_grammar(
             form,
             tools,
@@ -288,6 +307,7 @@ def _grammar(
             choice=chosen,
             parallel=parallel,
             thinking=thinking,
+            answer=answer,
             **options,
         ),
     )

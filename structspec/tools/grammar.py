@@ -7,6 +7,8 @@ Owns the meaning of `tool_choice`, `parallel` and reasoning for all formats alik
     none       text without calls
     a name     one call of that tool
 
+With an `answer`, text is held to it: a reply is either that or calls.
+
 Reasoning, where the format has it, stands before all of it. `reader.read_reply` reads whatever is
 allowed here; under flexible whitespace and any spelling and key order it reads nothing else.
 
@@ -29,6 +31,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from structspec import ir
+from structspec.automata.automaton import DEAD
 from structspec.errors import ToolError
 from structspec.frontends import tags
 from structspec.frontends.jsonschema import SchemaOptions
@@ -117,26 +120,32 @@ def reply_grammar(
     choice: Any = "auto",
     parallel: bool | int = True,
     thinking: Thinking = "none",
+    answer: Grammar | None = None,
     **options: Any,
 ) -> Grammar:
     """Compile what a reply may be.
 
     marking: which markers are special tokens (default: none, all are text).
     parallel: several calls in one reply; a number: at most so many.
+    answer: what the text of a reply without calls must be; None: any text.
     options: those of `structspec.compile`; spelling and whitespace default to "canonical" and
         "conventional". `on_unsupported` concerns strict tools only; others are always widened.
 
     Raises UnsupportedFeature for a strict tool that cannot be compiled exactly, ToolError for a
-    tool that the format cannot name.
+    tool that the format cannot name, or an answer that cannot be told from what the format marks.
     """
     options = {"spelling": "canonical", "whitespace": "conventional", **options}
+    marking = marking or Marking()
+    if answer is not None:
+        _tell_apart(form, tools, marking, answer)
     content = _reply_content(
         form,
         tools,
-        marking=marking or Marking(),
+        marking=marking,
         choice=read_choice(choice, tools),
         parallel=parallel,
         thinking=thinking,
+        answer=answer,
         options=options,
     )
     return compile_grammar(content, syntax="structural_tag", **options)
@@ -150,6 +159,7 @@ def _reply_content(
     choice: Choice,
     parallel: bool | int,
     thinking: Thinking,
+    answer: Grammar | None,
     options: Mapping[str, Any],
 ) -> tags.Content:
     """The structural tag of a reply; `choice` as `read_choice` returns it."""
@@ -157,14 +167,55 @@ def _reply_content(
     if choice.startswith("="):
         offered, parallel = [tools[choice[1:]]], False
     most = _most_calls(parallel, form)
-    builder = _Builder(form, offered, marking, most, options)
+    builder = _Builder(form, offered, marking, most, options, answer)
     if choice == "none" or not offered:
-        answer = builder.text_only()
+        reply = builder.text_only()
     elif choice == "auto":
-        answer = builder.text_or_calls()
+        reply = builder.text_or_calls()
     else:
-        answer = builder.calls()
-    return builder.reasoned(answer, thinking)
+        reply = builder.calls()
+    return builder.reasoned(reply, thinking)
+
+
+def _tell_apart(form: CallFormat, tools: ToolSet, marking: Marking, answer: Grammar) -> None:
+    """Refuse an answer that a reader could take for a call or for reasoning.
+
+    It must not begin with a marker that is text, nor, where it stands between markers, hold one.
+    """
+    signs = [] if form.reasoning is None else [form.reasoning.begin[0]]
+    if tools and form.leads:
+        signs.append(form.leads)
+    elif tools and form.trigger is not None:
+        signs.append(form.trigger)
+    for sign in signs:
+        assert isinstance(sign, Mark | str)
+        text = sign if isinstance(sign, str) else marking.resolve(sign.text)
+        if isinstance(text, str) and _may_begin(answer, text.encode()):
+            raise ToolError(
+                f"an answer that may begin with {text!r} cannot be told from a call or from "
+                f"reasoning in this format ({form.title}); use tool_choice, or another answer"
+            )
+    if form.answer is not None:
+        end = form.answer[1][0]
+        assert isinstance(end, Mark | EndMark)
+        if isinstance(marking.resolve(end.text), str):
+            raise ToolError(
+                f"answers of this format ({form.title}) end with {end.text!r}, which is no token "
+                "of this vocabulary, so an answer's own text could hold it"
+            )
+
+
+def _may_begin(grammar: Grammar, sign: bytes) -> bool:
+    """Whether a text of the grammar begins with `sign`, perhaps behind blanks."""
+    automaton = grammar.automaton
+    states, found = [automaton.start], {automaton.start}
+    for state in states:  # grows
+        if automaton.advance(state, sign) != DEAD:
+            return True
+        after = {automaton.advance(state, bytes((b,))) for b in b" \t\n\r"} - {DEAD} - found
+        found |= after
+        states += sorted(after)
+    return False
 
 
 def _most_calls(parallel: bool | int, form: CallFormat) -> int | None:
@@ -183,8 +234,10 @@ class _Builder:
         marking: Marking,
         most: int | None,
         options: Mapping[str, Any],
+        answer: Grammar | None,
     ) -> None:
         self.form = form
+        self.answer = None if answer is None else tags.Embedded(answer.grammar_ir, "ir")
         self.marking = marking
         self.most = most
         self.flexible = options.get("whitespace") == "flexible"
@@ -202,7 +255,11 @@ class _Builder:
         form = self.form
         if form.answer is not None:
             begin, end = form.answer
-            return self._block(begin, end)
+            if self.answer is None:
+                return self._block(begin, end)
+            return tags.Sequence((*self._fixed(begin), self.answer, *self._fixed(end)))
+        if self.answer is not None:
+            return self.answer
         if form.leads:
             return tags.Node(_not_leading(form.leads))
         trigger = self._trigger()
@@ -214,7 +271,7 @@ class _Builder:
     def text_or_calls(self) -> tags.Content:
         """Text, and calls behind it or instead of it."""
         trigger = self._trigger()
-        if trigger is None:
+        if trigger is None or self.answer is not None:
             return tags.Or((self.calls(), self.text_only()))
         before = self._fixed(self.form.before)
         if before:

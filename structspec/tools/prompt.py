@@ -22,7 +22,7 @@ from structspec.errors import PromptError
 from structspec.models import Model
 from structspec.prompt import encode_prompt
 from structspec.tools.formats import DEFAULT, FORMATS
-from structspec.tools.grammar import Thinking
+from structspec.tools.grammar import Marking, Thinking
 from structspec.tools.layout import CallFormat, Mark
 from structspec.tools.render import instructions, render_calls
 from structspec.tools.toolset import ToolSet
@@ -42,6 +42,18 @@ def detect_format(template: str | None, special: frozenset[str]) -> CallFormat:
         if marks and special.issuperset(marks):
             return form
     return DEFAULT
+
+
+def template_of(model: Model) -> str | None:
+    """The chat template of a model, if it has a single one."""
+    template = getattr(model.tokenizer, "chat_template", None)
+    return template if isinstance(template, str) else None
+
+
+def format_of(model: Model) -> CallFormat:
+    """The format of a model."""
+    marking = Marking.of(model.vocab)
+    return detect_format(template_of(model), marking.special | marking.ends)
 
 
 def thinking_of(
@@ -77,8 +89,7 @@ def encode_tools(
 
     Raises PromptError with the template's own reason if it refuses.
     """
-    template = getattr(model.tokenizer, "chat_template", None)
-    if not (isinstance(template, str) and "tools" in template):
+    if "tools" not in (template_of(model) or ""):
         folded = _folded(messages, tools, form)
         return encode_prompt(model, folded, **template_arguments).ids
     offered = tools.to_openai() or None

@@ -55,14 +55,17 @@ def read_reply(
     *,
     marking: Marking | None = None,
     opened: bool = False,
+    answers: bool = False,
     validate: bool = True,
 ) -> Reply:
     """Read a finished reply; `opened`: the prompt has begun its reasoning already.
 
+    answers: text is held to a grammar of its own, so it may hold anything but stands alone.
+
     Raises ToolCallError with the position for anything that the format does not allow, for tools
     that are not offered, and, with `validate`, for arguments that break their schema.
     """
-    reader = _Reader(form, parts, tools, marking or Marking(), opened, final=True)
+    reader = _Reader(form, parts, tools, marking or Marking(), opened, answers, final=True)
     try:
         reader.read()
     except Unfinished:
@@ -84,9 +87,10 @@ def read_prefix(
     *,
     marking: Marking | None = None,
     opened: bool = False,
+    answers: bool = False,
 ) -> Reply:
     """Read the beginning of a reply; never raises for a beginning of an allowed one."""
-    reader = _Reader(form, parts, tools, marking or Marking(), opened, final=False)
+    reader = _Reader(form, parts, tools, marking or Marking(), opened, answers, final=False)
     try:
         reader.read()
     except Unfinished:
@@ -104,12 +108,14 @@ class _Reader(CallReader):
         tools: ToolSet,
         marking: Marking,
         opened: bool,
+        answers: bool,
         *,
         final: bool,
     ) -> None:
         super().__init__(parts, marking, tools, final=final)
         self.form = form
         self.opened = opened
+        self.answers = answers
         self.reply = Reply(calls=self.calls)
 
     def read(self) -> None:
@@ -125,7 +131,8 @@ class _Reader(CallReader):
                 self._calls()
         elif form.leads:
             first = skip_blanks(self.text, self.at)
-            if self.text.startswith(form.leads, first):
+            called = bool(self.tools) or not self.answers
+            if called and self.text.startswith(form.leads, first):
                 self.at = first
                 self._calls()
             else:
@@ -136,7 +143,12 @@ class _Reader(CallReader):
             assert form.trigger is not None
             trigger = self.literal(form.trigger)
             found = self.text.find(trigger, self.at)
-            if found < 0:
+            if self.answers and not (self.tools and found == self.at):
+                rest = self.text[self.at :]
+                if self.tools and not self.final and trigger.startswith(rest):
+                    raise Unfinished
+                self._text(len(self.text))
+            elif found < 0:
                 open_end = 0 if self.final else overlap(self.text[self.at :], trigger)
                 self._text(len(self.text) - open_end)
                 if not self.final:
@@ -171,7 +183,9 @@ class _Reader(CallReader):
         """Bare text up to `end`: no special tokens, no marker that begins reasoning."""
         text = self.text[self.at : end]
         reasoning = self.form.reasoning
-        if reasoning is not None and isinstance(reasoning.begin[0], Mark):
+        if self.answers:
+            pass  # a string of a value may hold any marker that is text
+        elif reasoning is not None and isinstance(reasoning.begin[0], Mark):
             begin = self.literal(reasoning.begin[0])
             if begin in text:
                 where = self.at + text.index(begin)

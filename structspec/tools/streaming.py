@@ -136,7 +136,12 @@ class GrowingReply:
         """The events since the last call."""
         asked = self._request
         self.reply = read_prefix(
-            asked.form, self._parts, asked.tools, marking=asked.marking, opened=asked.opened
+            asked.form,
+            self._parts,
+            asked.tools,
+            marking=asked.marking,
+            opened=asked.opened,
+            answers=asked.answer is not None,
         )
         return self._differences.feed(self.reply)
 

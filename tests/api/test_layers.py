@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("forward",),
     ("drafting",),
     ("decoding",),
-    ("arguments",),
+    ("arguments", "values"),
     ("api",),
     ("decorators", "tools"),
     ("structspec",),  # the façade, structspec/__init__.py

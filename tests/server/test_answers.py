@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import jsonschema
+import openai
 import pytest
 from pydantic import BaseModel, Field
 
 import structspec
+from structspec.models import Model
 
 MESSAGES = [{"role": "user", "content": "two large coffees"}]
 SCHEMA = {
@@ -173,6 +176,45 @@ def test_the_calls_are_those_of_call_tools(client, server_model):
     (call,) = chat(client, **asked).choices[0].message.tool_calls
     assert json.loads(call.function.arguments) == calls[0].arguments
     assert call.id == calls[0].id
+
+
+def test_a_reply_is_a_call_or_a_value_of_the_schema(client, server_model):
+    (mark,) = server_model.tokenizer.encode("<")  # begins calls
+    kinds = set()
+    for bias in (-20, 20):
+        asked = {"tools": [WEATHER], "response_format": FORMAT, "logit_bias": {str(mark): bias}}
+        (choice,) = chat(client, **asked).choices
+        kinds.add(choice.finish_reason)
+        if choice.message.tool_calls:
+            assert choice.message.content is None
+        else:
+            jsonschema.validate(json.loads(choice.message.content), SCHEMA)
+        texts, reasons, _ = joined(chat(client, stream=True, **asked))
+        assert texts[0] == (choice.message.content or "")
+        assert reasons[0] == choice.finish_reason
+    assert kinds == {"stop", "tool_calls"}
+
+
+def test_reasoning_stands_before_a_value(server_model, serve):
+    """A template that opens the reasoning itself, as DeepSeek-R1's does."""
+    tokenizer = copy.deepcopy(server_model.tokenizer)
+    tokenizer.chat_template = (
+        "<tool_call>{% for m in messages %}<s>{{ m.role }}: {{ m.content }}{% endfor %}"
+        "<s>assistant: <think>\n"
+    )
+    model = Model.wrap(server_model.model, tokenizer, name="reasons")
+    with serve(model) as address:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+        settings = {"model": "reasons", "messages": MESSAGES, "seed": 3, "response_format": FORMAT}
+        settings["max_tokens"] = 120
+        answer = client.chat.completions.create(**settings)
+        message = answer.choices[0].message
+        jsonschema.validate(json.loads(message.content), SCHEMA)
+        assert message.reasoning_content
+        told = ""
+        for chunk in client.chat.completions.create(stream=True, **settings):
+            told += getattr(chunk.choices[0].delta, "reasoning_content", "")
+        assert told == message.reasoning_content
 
 
 def test_a_turn_with_results_of_tools_is_read(client):
