@@ -13,7 +13,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head bench-compile bench-startup bench-batches bench-conversations bench-repeats soak catalogue warmup
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head bench-compile bench-startup bench-batches bench-conversations bench-repeats bench-serving serve soak catalogue warmup
 
 help:  ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -72,6 +72,12 @@ bench-conversations: $(VENV)/.installed  ## what it saves that the beginning of 
 
 bench-repeats: $(VENV)/.installed  ## what it saves to remember what earlier answers wrote
 	$(BIN)/python -m structspec.bench.repeats
+
+bench-serving: $(VENV)/.installed  ## a server's throughput with and without drafts, one client and eight
+	$(BIN)/python -m structspec.bench.serving
+
+serve: $(VENV)/.installed  ## OpenAI's API over the default model, on port 8000
+	$(BIN)/structspec serve
 
 bench-draft-head: $(VENV)/.installed  ## how well the head that ships covers the target, by depth
 	$(BIN)/python -m structspec.bench.draft_head --json docs/results/draft_head.json

@@ -110,8 +110,7 @@ class Engine:
         self._leaving: deque[Ticket] = deque()
         self._inside: dict[int, Ticket] = {}
         self._closing = False
-        self._thread = threading.Thread(target=self._work, name="structspec-engine", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None  # begins with the first request
 
     # -- from any thread -------------------------------------------------------------------------
 
@@ -127,6 +126,11 @@ class Engine:
             if len(self._arriving) + len(self._inside) >= self._batch_size + self.waiting_limit:
                 raise EngineFull(self.waiting_limit)
             self._arriving.append(ticket)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="structspec-engine", daemon=True
+                )
+                self._thread.start()
             self._changed.notify()
         return ticket
 
@@ -151,7 +155,8 @@ class Engine:
         with self._changed:
             self._closing = True
             self._changed.notify()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def __enter__(self) -> Engine:
         return self
