@@ -214,7 +214,9 @@ class Engine:
             if ticket not in leaving:
                 self._let_in(ticket)
         for ticket in leaving:
-            if self._inside.pop(ticket.index, None) is not None:
+            # it may have ended, and its number be another's by now
+            if self._inside.get(ticket.index) is ticket:
+                del self._inside[ticket.index]
                 self._loop.give_up(ticket.index)
         return True
 

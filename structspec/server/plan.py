@@ -98,7 +98,7 @@ class Planner:
         source = self._source(asked, asked.response_format)
         if source is None or self._reasons or (asked.tools and asked.tool_choice != "none"):
             return self._reply(asked, messages, source)
-        prompt = encode_prompt(self.model, messages, **(asked.chat_template_kwargs or {}))
+        prompt = encode_prompt(self.model, messages, **asked.template_arguments)
         job = self._job(asked, asked.budget, prompt.ids, self._bind(source))
         return _several(asked, [job], lambda _: TextReader())
 
@@ -130,9 +130,9 @@ class Planner:
             asked.tools or (),
             asked.tool_choice or "auto",
             parallel=parallel,
-            reasoning=asked.reasoning,
+            reasoning=asked.reasons,
             answer=None if source is None else self._grammar(source),
-            template_arguments=asked.chat_template_kwargs,
+            template_arguments=asked.template_arguments,
             limits=self._limits,
         )
         constraint = request.grammar.bind(self.model.vocab)

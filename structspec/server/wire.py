@@ -23,6 +23,7 @@ __all__ = ["ChatRequest", "Common", "CompletionRequest", "ResponseFormat", "Stru
 _IDLE = frozenset(
     {
         "metadata",
+        "prediction",  # guesses speed up; what they say mostly stands in the prompt, too
         "prompt_cache_key",
         "prompt_cache_retention",
         "safety_identifier",
@@ -168,7 +169,9 @@ class ChatRequest(Common):
     parallel_tool_calls: bool | None = None
     logprobs: bool = False
     top_logprobs: Literal[0] | None = None
+    modalities: list[Literal["text"]] | None = None
     reasoning: bool | None = None
+    reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
     @model_validator(mode="after")
@@ -187,6 +190,19 @@ class ChatRequest(Common):
     def budget(self) -> int | None:
         """Tokens that may be written."""
         return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def reasons(self) -> bool | None:
+        """Whether to reason first; None: as the model likes."""
+        return False if self.reasoning_effort == "none" else self.reasoning
+
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        """What the chat template gets beside the messages."""
+        effort = (
+            {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
+        )
+        return {**effort, **(self.chat_template_kwargs or {})}
 
 
 class CompletionRequest(Common):

@@ -215,6 +215,22 @@ def test_reasoning_stands_before_a_value(server_model, serve):
         for chunk in client.chat.completions.create(stream=True, **settings):
             told += getattr(chunk.choices[0].delta, "reasoning_content", "")
         assert told == message.reasoning_content
+        silent = client.chat.completions.create(reasoning_effort="none", **settings)
+        assert getattr(silent.choices[0].message, "reasoning_content", None) is None
+
+
+def test_fields_without_bearing_on_the_answer_are_taken(client):
+    plain = chat(client, response_format=FORMAT).choices[0].message.content
+    more = {
+        "user": "me",
+        "store": False,
+        "metadata": {"a": "b"},
+        "modalities": ["text"],
+        "service_tier": "auto",
+        "prediction": {"type": "content", "content": "x"},
+        "extra_body": {"top_k": None, "guided_json": None},
+    }
+    assert chat(client, response_format=FORMAT, **more).choices[0].message.content == plain
 
 
 def test_a_turn_with_results_of_tools_is_read(client):
