@@ -33,10 +33,14 @@ __all__ = ["Answering"]
 
 
 class Answering:
-    """See the module. `first_token`: seconds until the first token of any answer, or None."""
+    """See the module. `first_token`: seconds until the first token of any answer, or None.
+
+    `seconds`: since the jobs were handed over, until the context was left.
+    """
 
     def __init__(self, engine: Engine, plan: Plan) -> None:
         self.first_token: float | None = None
+        self.seconds = 0.0
         self._engine = engine
         self._plan = plan
         self._tickets: dict[int, Ticket] = {}
@@ -64,6 +68,7 @@ class Answering:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.seconds = time.perf_counter() - self._began
         self._stop()
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, list[Piece], Output | None]]:

@@ -39,13 +39,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from structspec import errors
-from structspec.decoding.output import Output
 from structspec.models import Model
 from structspec.server.answering import Answering
+from structspec.server.bodies import Body, ChatBody, CompletionBody
 from structspec.server.engine import Engine, EngineFull
 from structspec.server.metrics import Metrics
 from structspec.server.plan import Plan, Planner, RequestError
-from structspec.server.replies import Answer, delta, error_body, joined, logprobs_body, usage
+from structspec.server.replies import error_body
 from structspec.server.wire import ChatRequest, Common, CompletionRequest
 
 __all__ = ["Settings", "create_app"]
@@ -184,13 +184,15 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
     async def chat(asked: ChatRequest, request: Request) -> Response:
         """The assistant's next message."""
         plan = await served.plan(served.planner.chat, asked)
-        return await _answer(served, _Chat(served, asked), plan, request)
+        body = ChatBody(asked, len(plan.jobs), served.name, model.vocab)
+        return await _answer(served, body, asked.stream, plan, request)
 
     @app.post("/v1/completions", dependencies=keyed, response_model=None)
     async def completions(asked: CompletionRequest, request: Request) -> Response:
         """Texts that go on with the prompts."""
         plan = await served.plan(served.planner.completion, asked)
-        return await _answer(served, _Completion(served, asked), plan, request)
+        body = CompletionBody(asked, len(plan.jobs), served.name)
+        return await _answer(served, body, asked.stream, plan, request)
 
     async def refuse(request: Request, error: Exception) -> Response:
         status, body = _explain(error)
@@ -225,92 +227,12 @@ def _model_body(served: _Served) -> dict[str, Any]:
 # -- answers -------------------------------------------------------------------------------------
 
 
-class _Chat:
-    """The bodies of a chat."""
-
-    kind = "chat"
-
-    def __init__(self, served: _Served, asked: ChatRequest) -> None:
-        self.asked: Common = asked
-        self._vocab = served.model.vocab
-        self._head = _head(served, "chatcmpl")
-
-    def whole(self, answers: list[Answer], outputs: list[Output]) -> dict[str, Any]:
-        choices = [
-            {
-                "index": index,
-                "message": answer.message(),
-                "logprobs": logprobs_body(output, self._vocab),
-                "finish_reason": answer.reason(output),
-            }
-            for index, (answer, output) in enumerate(zip(answers, outputs, strict=True))
-        ]
-        counted = usage(outputs, self.asked.n or 1)
-        return {**self._head, "object": "chat.completion", "choices": choices, "usage": counted}
-
-    def opening(self, index: int) -> list[dict[str, Any]]:
-        return [self._chunk(index, {"role": "assistant", "content": ""}, None)]
-
-    def pieces(self, index: int, pieces: list[Any]) -> list[dict[str, Any]]:
-        return [self._chunk(index, delta(piece), None) for piece in pieces]
-
-    def closing(self, index: int, answer: Answer, output: Output) -> dict[str, Any]:
-        return self._chunk(index, {}, answer.reason(output))
-
-    def counted(self, outputs: list[Output]) -> dict[str, Any]:
-        counted = usage(outputs, self.asked.n or 1)
-        return {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": counted}
-
-    def _chunk(self, index: int, change: dict[str, Any], reason: str | None) -> dict[str, Any]:
-        choice = {"index": index, "delta": change, "logprobs": None, "finish_reason": reason}
-        return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
-
-
-class _Completion:
-    """The bodies of continued texts."""
-
-    kind = "completion"
-
-    def __init__(self, served: _Served, asked: CompletionRequest) -> None:
-        self.asked: Common = asked
-        self._head = {**_head(served, "cmpl"), "object": "text_completion"}
-
-    def whole(self, answers: list[Answer], outputs: list[Output]) -> dict[str, Any]:
-        choices = [
-            self._choice(index, answer.text, answer.reason(output))
-            for index, (answer, output) in enumerate(zip(answers, outputs, strict=True))
-        ]
-        return {**self._head, "choices": choices, "usage": usage(outputs, self.asked.n or 1)}
-
-    def opening(self, index: int) -> list[dict[str, Any]]:
-        return []
-
-    def pieces(self, index: int, pieces: list[Any]) -> list[dict[str, Any]]:
-        text = joined(pieces)
-        return [{**self._head, "choices": [self._choice(index, text, None)]}] if text else []
-
-    def closing(self, index: int, answer: Answer, output: Output) -> dict[str, Any]:
-        return {**self._head, "choices": [self._choice(index, "", answer.reason(output))]}
-
-    def counted(self, outputs: list[Output]) -> dict[str, Any]:
-        return {**self._head, "choices": [], "usage": usage(outputs, self.asked.n or 1)}
-
-    def _choice(self, index: int, text: str, reason: str | None) -> dict[str, Any]:
-        return {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
-
-
-def _head(served: _Served, prefix: str) -> dict[str, Any]:
-    number = secrets.token_hex(12)
-    return {"id": f"{prefix}-{number}", "created": int(time.time()), "model": served.name}
-
-
 async def _answer(
-    served: _Served, body: _Chat | _Completion, plan: Plan, request: Request
+    served: _Served, body: Body, stream: bool, plan: Plan, request: Request
 ) -> Response:
-    began = time.perf_counter()
     answered = served.metrics.requests.labels(body.kind, "200")
-    if body.asked.stream:
-        events = _stream(served, body, plan, began)
+    if stream:
+        events = _stream(served, body, plan)
         first = await anext(events)  # what is wrong with the request shows here
         answered.inc()
 
@@ -325,7 +247,7 @@ async def _answer(
         return StreamingResponse(
             told(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
         )
-    whole = asyncio.ensure_future(_whole(served, body, plan, began))
+    whole = asyncio.ensure_future(_whole(served, body, plan))
     gone = asyncio.ensure_future(_gone(request))
     try:
         await asyncio.wait({whole, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -347,60 +269,39 @@ async def _gone(request: Request) -> None:
         pass
 
 
-async def _whole(
-    served: _Served, body: _Chat | _Completion, plan: Plan, began: float
-) -> dict[str, Any]:
-    answers = [Answer() for _ in plan.jobs]
-    outputs: list[Output | None] = [None] * len(answers)
+async def _whole(served: _Served, body: Body, plan: Plan) -> dict[str, Any]:
     async with Answering(served.engine, plan) as answering:
         async for index, pieces, output in answering:
-            for piece in pieces:
-                answers[index].add(piece)
-            outputs[index] = output or outputs[index]
-        first = answering.first_token
-    done = [output for output in outputs if output is not None]
-    served.metrics.answered(body.kind, done, time.perf_counter() - began, first)
-    return body.whole(answers, done)
+            body.add(index, pieces, output)
+    served.metrics.answered(body.kind, body.outputs, answering.seconds, answering.first_token)
+    return body.whole()
 
 
-async def _stream(
-    served: _Served, body: _Chat | _Completion, plan: Plan, began: float
-) -> AsyncGenerator[str, None]:
+async def _stream(served: _Served, body: Body, plan: Plan) -> AsyncGenerator[str, None]:
     """Server-sent events; what is wrong with the request is raised before the first one."""
-    answers = [Answer() for _ in plan.jobs]
-    outputs: list[Output | None] = [None] * len(answers)
-    opened: set[int] = set()
+    begun = False
     async with Answering(served.engine, plan) as answering:
         try:
             async for index, pieces, output in answering:
-                told: list[dict[str, Any]] = []
-                if index not in opened:
-                    opened.add(index)
-                    told += body.opening(index)
-                for piece in pieces:
-                    answers[index].add(piece)
-                told += body.pieces(index, pieces)
-                if output is not None:
-                    outputs[index] = output
-                    told.append(body.closing(index, answers[index], output))
+                told = body.add(index, pieces, output)
                 if told:
+                    begun = True
                     yield "".join(map(_event, told))
-        except (errors.StructspecError, ValueError, TypeError) as error:
-            if not opened:
+        except Exception as error:
+            if not begun:
                 raise
             yield _event(_explain(error)[1])  # too late for a status
             return
-        first = answering.first_token
-    done = [output for output in outputs if output is not None]
-    served.metrics.answered(body.kind, done, time.perf_counter() - began, first)
-    options = body.asked.stream_options
-    if options is not None and options.include_usage:
-        yield _event(body.counted(done))
-    yield "data: [DONE]\n\n"
+    served.metrics.answered(body.kind, body.outputs, answering.seconds, answering.first_token)
+    for event in body.last():
+        yield _event(event)
+    if body.closes:
+        yield "data: [DONE]\n\n"
 
 
 def _event(body: dict[str, Any]) -> str:
-    return f"data: {json.dumps(body, ensure_ascii=False)}\n\n"
+    name = f"event: {body['type']}\n" if "type" in body else ""
+    return f"{name}data: {json.dumps(body, ensure_ascii=False)}\n\n"
 
 
 # -- errors --------------------------------------------------------------------------------------
