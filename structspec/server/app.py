@@ -1,6 +1,7 @@
 """`create_app`: the routes of OpenAI's API on FastAPI, for one model.
 
     POST /v1/chat/completions    chats: text, reasoning, calls of tools, values of schemas
+    POST /v1/responses           the same in the form of OpenAI's Responses
     POST /v1/completions         texts that go on
     GET  /v1/models              the one model
     GET  /health  /metrics       whether it is up, and what was counted
@@ -46,6 +47,7 @@ from structspec.server.engine import Engine, EngineFull
 from structspec.server.metrics import Metrics
 from structspec.server.plan import Plan, Planner, RequestError
 from structspec.server.replies import error_body
+from structspec.server.responses import ResponseBody, ResponsesRequest
 from structspec.server.wire import ChatRequest, Common, CompletionRequest
 
 __all__ = ["Settings", "create_app"]
@@ -64,8 +66,6 @@ _CODES: dict[type[Exception], str] = {
     errors.PromptError: "invalid_prompt",
     errors.MissingExtra: "missing_extra",
     RequestError: "invalid_request",
-    ValueError: "invalid_value",
-    TypeError: "invalid_value",
 }
 
 
@@ -122,7 +122,12 @@ class _Served:
                 404, f"there is no model {asked.model!r} here; this server has {self.name!r}"
             )
         async with self._compiling:
-            return await run_in_threadpool(make, asked)
+            try:
+                return await run_in_threadpool(make, asked)
+            except errors.StructspecError:
+                raise
+            except ValueError as error:  # settings out of range
+                raise RequestError(str(error), code="invalid_value") from error
 
 
 def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
@@ -184,14 +189,22 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
     async def chat(asked: ChatRequest, request: Request) -> Response:
         """The assistant's next message."""
         plan = await served.plan(served.planner.chat, asked)
-        body = ChatBody(asked, len(plan.jobs), served.name, model.vocab)
+        body = ChatBody(asked, plan.readers, served.name, model.vocab)
         return await _answer(served, body, asked.stream, plan, request)
+
+    @app.post("/v1/responses", dependencies=keyed, response_model=None)
+    async def responses(asked: ResponsesRequest, request: Request) -> Response:
+        """A chat's next message, in the form of OpenAI's Responses."""
+        plan = await served.plan(served.planner.chat, asked.chat())
+        return await _answer(
+            served, ResponseBody(asked, plan.readers[0], served.name), asked.stream, plan, request
+        )
 
     @app.post("/v1/completions", dependencies=keyed, response_model=None)
     async def completions(asked: CompletionRequest, request: Request) -> Response:
         """Texts that go on with the prompts."""
         plan = await served.plan(served.planner.completion, asked)
-        body = CompletionBody(asked, len(plan.jobs), served.name)
+        body = CompletionBody(asked, plan.readers, served.name)
         return await _answer(served, body, asked.stream, plan, request)
 
     async def refuse(request: Request, error: Exception) -> Response:
@@ -205,13 +218,17 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
         return JSONResponse(body, status, headers)
 
     refused = (RequestValidationError, AnyHTTPException, errors.StructspecError, Exception)
-    for kind in (*refused, ValueError, TypeError):
+    for kind in refused:
         app.add_exception_handler(kind, refuse)
     return app
 
 
 #: What the counters call the routes.
-_KINDS = {"/v1/chat/completions": "chat", "/v1/completions": "completion"}
+_KINDS = {
+    "/v1/chat/completions": "chat",
+    "/v1/responses": "response",
+    "/v1/completions": "completion",
+}
 
 
 def _model_body(served: _Served) -> dict[str, Any]:
@@ -319,6 +336,7 @@ def _explain(error: Exception) -> tuple[int, dict[str, Any]]:
     for kind, code in _CODES.items():
         if isinstance(error, kind):
             param = getattr(error, "param", None) or getattr(error, "pointer", None)
+            code = getattr(error, "code", code)
             return 400, error_body(str(error), "invalid_request_error", code, param)
     return 500, error_body(str(error), "server_error", type(error).__name__)
 

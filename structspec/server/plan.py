@@ -38,30 +38,29 @@ from structspec.masks.constraint import Constraint
 from structspec.models import Model
 from structspec.prompt import encode_prompt
 from structspec.server.reading import Reader, ReplyReader, TextReader
-from structspec.server.wire import ChatRequest, Common, CompletionRequest, ResponseFormat
+from structspec.server.wire import (
+    SAMPLING,
+    ChatRequest,
+    Common,
+    CompletionRequest,
+    ResponseFormat,
+)
 from structspec.tools.calling import prepare
 from structspec.tools.prompt import format_of, template_of, thinking_of
 
 __all__ = ["Plan", "Planner", "RequestError"]
 
 _SPELLING = {"spelling": "canonical", "whitespace": "conventional"}
-_SAMPLING = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "logit_bias",
-)
 
 
 class RequestError(StructspecError, ValueError):
-    """A request that cannot be answered; `param` names the field."""
+    """A request that cannot be answered; `param` names the field, `code` the kind of error."""
 
-    def __init__(self, message: str, param: str | None = None) -> None:
+    def __init__(
+        self, message: str, param: str | None = None, code: str = "invalid_request"
+    ) -> None:
         self.param = param
+        self.code = code
         super().__init__(message)
 
 
@@ -170,7 +169,7 @@ class Planner:
         return self.constraints.get(source.source, self.model.vocab, **self._options(source))
 
     def _job(self, asked: Common, budget: int | None, ids: Sequence[int], constraint: Any) -> Job:
-        given = {name: getattr(asked, name) for name in _SAMPLING}
+        given = {name: getattr(asked, name) for name in SAMPLING}
         sampling = Sampling(**{k: v for k, v in given.items() if v is not None})
         return Job(
             ids,

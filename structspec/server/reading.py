@@ -55,7 +55,9 @@ Piece: TypeAlias = TextDelta | ReasoningDelta | CallBegun | ArgumentsDelta
 
 
 class Reader(Protocol):
-    """One answer as it is written."""
+    """One answer as it is written. `reasoning_tokens`: how many tokens of it were reasoning."""
+
+    reasoning_tokens: int
 
     def feed(self, written: Sequence[Written]) -> list[Piece]:
         """What some more tokens add."""
@@ -67,7 +69,7 @@ class Reader(Protocol):
 
 
 class StopCut:
-    """Text up to the first of some strings."""
+    """Text up to where the first of some strings begins: the one that ends first."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = stops
@@ -80,10 +82,10 @@ class StopCut:
         if self.done or not self._stops:
             return "" if self.done else text
         held = self._held + text
-        ends = [at for stop in self._stops if (at := held.find(stop)) >= 0]
-        if ends:
+        found = [(at + len(stop), at) for stop in self._stops if (at := held.find(stop)) >= 0]
+        if found:
             self.done, self._held = True, ""
-            return held[: min(ends)]
+            return held[: min(found)[1]]
         sure = len(held)
         for at in range(max(0, len(held) - self._longest + 1), len(held)):
             if any(stop.startswith(held[at:]) for stop in self._stops):
@@ -102,6 +104,7 @@ class TextReader:
     """The bytes of the answer as text; `stops` cut it, if it is free text."""
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
+        self.reasoning_tokens = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._cut = StopCut(stops)
 
@@ -120,6 +123,8 @@ class ReplyReader:
     """A reply in a model's call format: text, reasoning and calls; `stops` cut its text."""
 
     def __init__(self, request: Request, seed: int, stops: Sequence[str] = ()) -> None:
+        self.reasoning_tokens = 0
+        self._reasons = request.form.reasoning is not None
         self._request = request
         self._seed = seed
         self._growing = GrowingReply(request)
@@ -127,9 +132,15 @@ class ReplyReader:
 
     def feed(self, written: Sequence[Written]) -> list[Piece]:
         """See `Reader`."""
+        pieces: list[Piece] = []
         for token in written:
             self._growing.take(token.token, token.data)
-        return self._pieces(self._growing.read())
+            if self._reasons:  # token by token, as it is counted
+                pieces += self._pieces(self._growing.read())
+                reply = self._growing.reply
+                self._reasons = not (reply.text or reply.calls)
+                self.reasoning_tokens += self._reasons and bool(reply.reasoning)
+        return pieces + self._pieces(self._growing.read())
 
     def finish(self, output: Output) -> list[Piece]:
         """See `Reader`."""

@@ -85,7 +85,9 @@ def delta(piece: Piece) -> dict[str, Any]:
             return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
 
-def usage(outputs: Sequence[Output], answers_per_prompt: int) -> dict[str, Any]:
+def usage(
+    outputs: Sequence[Output], answers_per_prompt: int, reasoning_tokens: int
+) -> dict[str, Any]:
     """What was read and written. outputs: all answers, those of one prompt side by side."""
     firsts = [output.stats for output in outputs[::answers_per_prompt]]
     every = [output.stats for output in outputs]
@@ -98,6 +100,7 @@ def usage(outputs: Sequence[Output], answers_per_prompt: int) -> dict[str, Any]:
         "total_tokens": read + written,
         "prompt_tokens_details": {"cached_tokens": sum(stats.reused for stats in firsts)},
         "completion_tokens_details": {
+            "reasoning_tokens": reasoning_tokens,
             "accepted_prediction_tokens": accepted,
             "rejected_prediction_tokens": sum(stats.drafted for stats in every) - accepted,
         },

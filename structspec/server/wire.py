@@ -17,7 +17,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-__all__ = ["ChatRequest", "Common", "CompletionRequest", "ResponseFormat", "StructuredOutputs"]
+__all__ = [
+    "SAMPLING",
+    "ChatRequest",
+    "Common",
+    "CompletionRequest",
+    "ResponseFormat",
+    "Strict",
+    "StructuredOutputs",
+    "without_idle",
+]
 
 #: Fields of OpenAI's requests that have no bearing on what is written.
 _IDLE = frozenset(
@@ -33,22 +42,35 @@ _IDLE = frozenset(
         "verbosity",
     }
 )
+#: Settings of sampling, by the names of `Sampling`.
+SAMPLING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "logit_bias",
+)
 #: How a grammar can be given; the names of other servers beside this one's.
 _KINDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A part of a request: unknown fields are refused."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class StreamOptions(_Strict):
+class StreamOptions(Strict):
     """`include_usage`: whether a last piece tells what was counted."""
 
     include_usage: bool = False
     include_obfuscation: bool = False
 
 
-class JsonSchema(_Strict):
+class JsonSchema(Strict):
     """A schema with a name. `strict` false allows keywords to be dropped that cannot be held."""
 
     name: str = "answer"
@@ -57,7 +79,7 @@ class JsonSchema(_Strict):
     strict: bool | None = None
 
 
-class ResponseFormat(_Strict):
+class ResponseFormat(Strict):
     """OpenAI's: plain text, any JSON object, or a value of a schema."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -73,7 +95,7 @@ class ResponseFormat(_Strict):
         return self
 
 
-class StructuredOutputs(_Strict):
+class StructuredOutputs(Strict):
     """vLLM's `structured_outputs`: exactly one way to say what may be written.
 
     grammar: text in llama.cpp's notation (GBNF), or in Lark's with `syntax` "lark".
@@ -109,7 +131,14 @@ class StructuredOutputs(_Strict):
         return [(name, value) for name, value in values.items() if value is not None]
 
 
-class Common(_Strict):
+def without_idle(values: Any, more: frozenset[str] = frozenset()) -> Any:
+    """The fields of a request that may matter; null is as good as left out."""
+    if not isinstance(values, dict):
+        return values
+    return {k: v for k, v in values.items() if k not in _IDLE | more and v is not None}
+
+
+class Common(Strict):
     """What requests for chats and for completions share."""
 
     model: str | None = None
@@ -133,9 +162,9 @@ class Common(_Strict):
     @classmethod
     def _translate(cls, values: Any) -> Any:
         """Forget idle fields and nulls; vLLM's older `guided_...` become `structured_outputs`."""
-        if not isinstance(values, dict):
-            return values
-        kept = {k: v for k, v in values.items() if k not in _IDLE and v is not None}
+        kept = without_idle(values)
+        if not isinstance(kept, dict):
+            return kept
         guided = {kind: kept.pop(f"guided_{kind}") for kind in _KINDS if f"guided_{kind}" in kept}
         if guided:
             if "structured_outputs" in kept:

@@ -27,9 +27,9 @@ def portions(data, whole):
 def test_text_ends_before_the_first_stop_string(text, strings, data):
     cut = StopCut(strings)
     told = "".join(cut.feed(part) for part in portions(data, text)) + cut.rest()
-    ends = [at for stop in strings if (at := text.find(stop)) >= 0]
-    assert told == text[: min(ends)] if ends else told == text
-    assert cut.done == bool(ends)
+    found = [(at + len(stop), at) for stop in strings if (at := text.find(stop)) >= 0]
+    assert told == (text[: min(found)[1]] if found else text)
+    assert cut.done == bool(found)
 
 
 @given(st.text("abc", max_size=30), stops, st.data())
