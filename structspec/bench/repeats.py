@@ -1,9 +1,9 @@
 """What it saves to remember what earlier answers of the same type wrote.
 
 Seven functions are called again and again (`repeats_tasks`); each call is answered by two models,
-the same network with and without `Model.history`, in turns. Answers are greedy, so that both write
-the same texts unless a tie is broken differently, which is counted. Everything else is as
-`structspec.load` makes it: both keep what prompts began with.
+the same network with and without `Model.history`, in turns, greedily and sampled at temperature 1
+with a seed for each call. Both write the same texts unless a tie is broken differently, which is
+counted. Everything else is as `structspec.load` makes it: both keep what prompts began with.
 
     make bench-repeats
     python -m structspec.bench.repeats --calls 24
@@ -28,19 +28,30 @@ __all__ = ["answer", "main", "table"]
 COMMAND = "python -m structspec.bench.repeats"
 
 
-def answer(models: Mapping[str, Any], work: Repeated, max_tokens: int) -> list[dict[str, Any]]:
+def answer(
+    models: Mapping[str, Any], work: Repeated, max_tokens: int, temperature: float = 0.0
+) -> list[dict[str, Any]]:
     """All calls of one function, each answered by every model; who is first alternates."""
     from structspec.api import generate
 
     names = list(models)
     found = []
     for call, prompt in enumerate(work.prompts):
-        row: dict[str, Any] = {"function": work.name, "call": call + 1}
+        row: dict[str, Any] = {
+            "temperature": temperature,
+            "function": work.name,
+            "call": call + 1,
+        }
         texts = []
         for name in names if call % 2 else names[::-1]:
             began = time.perf_counter()
             result = generate(
-                models[name], prompt, work.schema, temperature=0, max_tokens=max_tokens
+                models[name],
+                prompt,
+                work.schema,
+                temperature=temperature,
+                seed=call,
+                max_tokens=max_tokens,
             )
             row[name] = {
                 "seconds": time.perf_counter() - began,
@@ -91,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--calls", type=int, default=24, help="of each function")
     parser.add_argument("--tools", type=int, default=4, help="functions beside the first three")
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0])
     parser.add_argument("--max-tokens", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     parser.add_argument("--no-docs", action="store_true", help="only print")
@@ -98,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import torch
     from rich.progress import track
 
+    from structspec.history import History
     from structspec.models import PREFIX_CACHE, Model, load
 
     torch.set_num_threads(options.threads)
@@ -114,14 +127,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         answer({"without": without}, Repeated(work.name, work.schema, work.prompts[:1]), 100)
     without.prefix_cache.clear()
     rows: list[dict[str, Any]] = []
-    for work in track(works, transient=True):
-        rows += answer(models, work, options.max_tokens)
-    text = table(rows)
-    print(text)
-    print(f"median of the calls: {statistics.median(_quicker([row]) for row in rows):.2f}")
+    parts = []
+    for temperature in options.temperatures:
+        models["with"].history = History()
+        own: list[dict[str, Any]] = []
+        for work in track(works, transient=True):
+            own += answer(models, work, options.max_tokens, temperature)
+        median = statistics.median(_quicker([row]) for row in own)
+        parts.append(f"Temperature {temperature:g}:\n\n{table(own)}")
+        print(f"{parts[-1]}\nmedian of the calls: {median:.2f}")
+        rows += own
+    text = "\n".join(parts)
     if not options.no_docs:
         command = (
             f"{COMMAND} --calls {options.calls} --tools {options.tools} "
+            f"--temperatures {' '.join(f'{t:g}' for t in options.temperatures)} "
             f"--max-tokens {options.max_tokens} --threads {options.threads}"
         )
         write_measured("repeats", "decoding", COMMAND, command, rows, text)

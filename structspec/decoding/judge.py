@@ -24,22 +24,28 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from structspec.decoding.device import DECIDED, decide_by_kernels, laws_by_kernels
 from structspec.decoding.progress import Progress
 from structspec.drafting.draft import Draft
-from structspec.errors import DraftError, StructspecError
+from structspec.errors import DraftError, ModelError, StructspecError
 from structspec.forward.warp import History, Sampling, target_law
 from structspec.kernels.backend import loop_backend
 from structspec.packed import Mask, is_set
+from structspec.verification.draws import NO_MASS, draw_levels, draw_rows
 from structspec.verification.registry import drafts_verifiers, verifiers
-from structspec.verification.tree import tree_target_verify
 
 TREE = "tree"
-"""Verification of deterministic trees: no choice of a user, and none is better."""
+"""Verification of deterministic drafts, chains and trees: the target is sampled and the draft
+followed while it agrees. No choice of a user, and none keeps more."""
 
-__all__ = ["TREE", "Tree", "Work", "judge", "verifier_name"]
+#: Verifiers that leave deterministic drafts to `TREE`, which keeps as many of their tokens: its
+#: texts are those of plain sampling with the same seed.
+STEADY = frozenset({"block", "layered"})
+
+__all__ = ["STEADY", "TREE", "Tree", "Work", "judge", "verifier_name"]
 
 
 def verifier_name(name: str, sampling: Sampling, draft_count: int = 1) -> str:
@@ -126,8 +132,9 @@ class Work:
     def __init__(self, progress: Progress, drafts: Sequence[Draft], verifier: str) -> None:
         self.progress = progress
         self.drafts = drafts
-        branching = len(drafts) > 1 and all(draft.q is None for draft in drafts)
-        self.verifier = TREE if branching else verifier  # deterministic branches have one rule
+        deterministic = all(draft.q is None for draft in drafts)
+        followed = deterministic and (len(drafts) > 1 or verifier in STEADY)
+        self.verifier = TREE if followed else verifier
         self.tree = Tree.of(progress, drafts)
         self.logits: Tensor = torch.empty(0)
         self.law: Tensor = torch.empty(0)
@@ -145,6 +152,26 @@ class Work:
     def rows_of(self, draft: int) -> list[int]:
         """The rows along a draft: behind the committed text and behind each of its tokens."""
         return [0, *(node + 1 for node in self.tree.paths[draft])]
+
+    def choose(self, node: int) -> None:
+        """Decide for a draft that `accepted` tokens lead to `node` of; -1: none was kept."""
+        depth = self.accepted - 1
+        if node >= 0:
+            self.chosen = next(
+                k for k, path in enumerate(self.tree.paths) if path[depth : depth + 1] == (node,)
+            )
+
+    def positions_noise(self, vocab: int) -> NDArray[np.float64]:
+        """The target's draws behind the committed text and behind each node of the tree."""
+        progress = self.progress
+        depths = [0]
+        for parent in self.tree.parents:
+            depths.append(depths[parent + 1] + 1)
+        first = len(progress.context) - progress.prompt_length
+        noise = progress.noise.for_positions(
+            progress.job.request, first, max(depths) + 1, draw_levels(vocab)
+        )
+        return noise[depths]
 
     def histories(self) -> list[History] | None:
         """What the penalties see of each row, None if there are none."""
@@ -328,37 +355,28 @@ def _decide_several(works: list[Work]) -> None:
 
 
 def _decide_tree(works: list[Work]) -> None:
-    """Follow the target through deterministic trees."""
-    sizes = [len(work.tree.tokens) for work in works]
-    most = max(sizes)
-    law = torch.nn.utils.rnn.pad_sequence([work.law for work in works], batch_first=True)
-    tokens = torch.zeros((len(works), most), dtype=torch.long)
-    parents = torch.full((len(works), most), -1, dtype=torch.long)
-    uniforms = np.zeros((len(works), most + 1))
-    for i, work in enumerate(works):
-        tokens[i, : sizes[i]] = torch.tensor(work.tree.tokens, dtype=torch.long)
-        parents[i, : sizes[i]] = torch.tensor(work.tree.parents, dtype=torch.long)
-        names = [work.progress.job.request], [work.progress.stats.steps]
-        # depth i reads column i, so a smaller tree's uniforms stay together in front
-        own = work.progress.noise.for_verification(*names, sizes[i])[0]
-        uniforms[i, : sizes[i] + 1] = own
-    verdict = tree_target_verify(
-        law,
-        tokens,
-        parents,
-        torch.tensor(sizes),
-        torch.from_numpy(uniforms),
-        eos_ids=sorted(works[0].progress.ends),
-    )
-    assert verdict.row is not None
-    last = verdict.row.tolist()
-    accepted, following = verdict.accepted.tolist(), verdict.token.tolist()
-    for i, work in enumerate(works):
-        work.accepted, work.token = accepted[i], following[i]
-        if accepted[i]:
-            depth = accepted[i] - 1
-            work.chosen = next(
-                k
-                for k, path in enumerate(work.tree.paths)
-                if len(path) > depth and path[depth] == last[i]
-            )
+    """Draw the target's own tokens, and follow deterministic drafts while they agree."""
+    law = works[0].law if len(works) == 1 else torch.cat([work.law for work in works])
+    noise = [work.positions_noise(law.shape[1]) for work in works]
+    drawn = draw_rows(law, np.concatenate(noise))
+    first = 0
+    for work in works:
+        tree, node, row = work.tree, -1, first
+        children = {place: i for i, place in enumerate(zip(tree.parents, tree.tokens, strict=True))}
+        while True:
+            work.token = int(drawn[row])
+            if work.token == NO_MASS:
+                work.error = ModelError(
+                    f"internal error: the law behind {work.accepted} drafted tokens has no mass"
+                )
+                break
+            child = children.get((node, work.token))
+            if child is None:
+                break
+            node, row = child, first + child + 1
+            work.accepted += 1
+            if tree.tokens[node] in work.progress.ends:
+                work.token = -1
+                break
+        work.choose(node)
+        first += len(tree.masks)

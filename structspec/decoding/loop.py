@@ -13,8 +13,10 @@ Invariants
   finished within `max_tokens` (the end token is not counted) and always is;
 - a token that is the only legal one is committed without a forward; its cache entries are filled
   by the next one. Where only the end is legal a request ends without a forward;
-- randomness is a function of (seed, request, step) of the request alone: it repeats exactly, alone
-  or in any batch, up to ties in the rounding of the model's own arithmetic;
+- randomness is a function of (seed, request, place) of the request alone: it repeats exactly, alone
+  or in any batch, up to ties in the rounding of the model's own arithmetic. With drafts that are
+  certain of themselves (look-up, forced spans, forks, none) the place is a position of the text,
+  which is then the same with any of them; with drafts that are sampled it is a step;
 - a request that fails takes no other with it, and what was committed is never lost: an exception
   carries the text so far as `partial_output` (`partial_outputs` where several were under way).
 
@@ -49,7 +51,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from structspec.decoding.judge import Work, judge, verifier_name
+from structspec.decoding.judge import STEADY, Work, judge, verifier_name
 from structspec.decoding.output import Output
 from structspec.decoding.progress import Job, OnToken, Progress
 from structspec.drafting import Draft, Drafter, DraftSource, Request, draft_source
@@ -293,6 +295,7 @@ class Loop:
                         self._rows,
                         row,
                         self._shared,
+                        self._verifiers[index] in ("greedy", *STEADY),
                     )
                 )
                 if self._count > 1 and not hasattr(active.drafter, "propose_several"):

@@ -1,7 +1,7 @@
 """`CombinedDraft`: what must follow, what usually follows, and look-up where neither is known.
 
 Owns the order and the length of an untrained draft. First what earlier answers wrote at this
-state, where that is sure (greedy requests only, see `habits`), then forced spans, then the prompt;
+state, where that is sure (see `habits`), then forced spans, then the prompt;
 then what earlier answers wrote even if it is less sure. A forced span costs little and is nearly
 always kept; what is looked up is a guess. So the length counts *guesses*: a draft ends when its
 guesses are used up, and how many it may hold follows what recent drafts got through.
@@ -24,7 +24,7 @@ Example::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from structspec.drafting.draft import (
     Draft,
@@ -123,7 +123,9 @@ class FirstOf:
 
     def begin(self, request: Request) -> _FirstOfDrafter:
         """A drafter for one request."""
-        return _FirstOfDrafter(self.first.begin(request), self.second.begin(request), self.least)
+        # who drafts decides about the text where the second one samples
+        first = self.first.begin(replace(request, steady=False))
+        return _FirstOfDrafter(first, self.second.begin(request), self.least)
 
 
 class _FirstOfDrafter:

@@ -193,6 +193,8 @@ class Request:
     `model` is the target, `rows` the `TargetRows` that hold its cache and `row` this request's
     row there, for drafts that use the target's own layers or states; None elsewhere. `shared`
     holds what the drafters of one loop have in common, such as the cache of a draft model.
+    `steady`: the text is the same whatever is drafted for certain, so that such a draft may depend
+    on what other requests wrote.
     """
 
     constraint: ConstraintLike
@@ -204,6 +206,7 @@ class Request:
     rows: Any = None
     row: int = -1
     shared: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    steady: bool = False
 
 
 @runtime_checkable

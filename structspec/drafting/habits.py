@@ -4,8 +4,9 @@ Owns one request's part in it: what is written is learnt, state by state, and dr
 usually follows.
 
 Invariants
-- only greedy requests take part. Their texts do not depend on drafts; a sampled text is a function
-  of its seed and of what was drafted, and what others asked before must be no part of that;
+- only requests take part whose texts do not depend on what is drafted (`Request.steady`): what
+  others asked before must be no part of a text that a seed stands for;
+- greedy and sampled texts are kept apart: sampled ones say more about rare choices;
 - tokens of the prompt belong to no context.
 
 Cost: a transition per token that is learnt; look-ups in dictionaries per guess.
@@ -43,7 +44,8 @@ class Habits:
         self._history = history
         self._constraint = request.constraint
         base = getattr(request.constraint, "base", request.constraint)
-        self._grammar = history.number(getattr(base, "cache", base))
+        number = history.number(getattr(base, "cache", base))
+        self._grammar = number if request.sampling.temperature == 0 else ~number
         self._first = self._learnt = len(request.prompt)
         self._state = request.constraint.start
         self._context = request.prompt
@@ -51,10 +53,9 @@ class Habits:
 
     @classmethod
     def of(cls, request: Request) -> Habits | None:
-        """For a greedy request to a model that has a history; else None."""
+        """For a steady request to a model that has a history; else None."""
         history = getattr(request.model, "history", None)
-        greedy = request.sampling is not None and request.sampling.temperature == 0
-        return cls(history, request) if history is not None and greedy else None
+        return cls(history, request) if history is not None and request.steady else None
 
     def update(self, state: int, context: Sequence[int]) -> None:
         """Learn what `context` has beyond the last call; it leads to `state`."""

@@ -12,12 +12,16 @@ The name of a draw
 - `row`: which of several drafts, 24 bits;
 - `index`: the place inside the draft, or the token id for one noise per token.
 
-INVARIANT: the name holds the *step*, never the absolute position alone. A position is drawn more
-than once: a step drafts positions n+1..n+L, keeps some, and the next step drafts the rest anew.
-Block verification chooses its exit by looking at the *whole* draft, so a discarded token is
-correlated with what was kept; drawing its position again with the same noise replays the
+INVARIANT: where drafts are sampled the name holds the *step*, never the position alone. A position
+is drawn more than once: a step drafts positions n+1..n+L, keeps some, and the next step drafts the
+rest anew. Block verification chooses its exit by looking at the *whole* draft, so a discarded token
+is correlated with what was kept; drawing its position again with the same noise replays the
 discarded token and biases the text. Purposes are apart for the same reason: a residual drawn with
 its draft's noise is not independent of the rejection. Tests hold both mistakes as mutants.
+
+Drafts that are certain of themselves are another matter. The target is sampled at each place and
+the draft is followed while it agrees, so nothing behind the first disagreement is looked at: there
+a draw is named by its *position* (`for_positions`), and the text does not depend on the draft.
 
 Philox 4x32-10 as published, so a Triton kernel or a CUDA program can compute the same numbers;
 two 32-bit words make one uniform. numpy's own `Philox` is 4x64, one stream per object, and cannot
@@ -78,7 +82,7 @@ class Purpose(IntEnum):
     EMIT = 3
     """The token behind the kept prefix."""
     PLAIN = 4
-    """Sampling without a draft."""
+    """The target's own token at a position, whatever was drafted there for certain."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,14 @@ class Randomness:
         purposes[-1] = int(Purpose.EMIT)
         draws = self._draw(requests, steps, purposes, 0, blocks)
         return np.concatenate([draws[:, :length], draws[:, -2:-1]], axis=1)
+
+    def for_positions(self, request: int, first: int, count: int, levels: int = 1) -> Floats:
+        """The target's draws at positions first..first+count-1 of the output, [count, levels].
+
+        A position has the same ones in every step. levels: uniforms of one draw (`draws`).
+        """
+        positions = np.arange(first, first + count)
+        return self.uniforms_batch(request, positions, Purpose.PLAIN, count=levels)
 
     def for_drafts(
         self, requests: Sequence[int], steps: Sequence[int], drafts: int, length: int

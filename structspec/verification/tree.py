@@ -136,7 +136,8 @@ def tree_target_verify(
         parents: int [B, N], see the module.
         sizes: int [B], the number of nodes of each tree, 0..N.
         uniforms: [B, N + 1] in [0, 1); the draw at depth i reads column i
-            (`randomness.Randomness.for_verification` with length N).
+            (`randomness.Randomness.for_verification` with length N). The loop follows its drafts
+            by `draws` instead.
         eos_ids: end tokens; if one is kept the verdict's token is -1.
     """
     batch = TreeBatch(target, None, tokens, parents, sizes, eos_ids)

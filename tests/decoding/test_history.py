@@ -115,22 +115,6 @@ def test_a_text_that_was_written_before_is_drafted_whole(
     assert stats[3].forwards <= 2 < stats[0].forwards
 
 
-def test_sampled_requests_neither_learn_nor_ask(
-    pair: tuple[Model, Model], bind: Callable[..., Any], tiny_vocab: Vocabulary
-) -> None:
-    """What others asked before must not be part of what a seed gives."""
-    _, with_ = pair
-    constraint = bind(PATTERN, tiny_vocab)
-    sampled = {"sampling": Sampling(temperature=1.0), "seed": 3}
-    first = text(with_, [0, 1], constraint, **sampled)
-    assert with_.history is not None and len(with_.history) == 0
-    for _ in range(3):
-        text(with_, [0, 1], constraint)
-    assert len(with_.history) > 0
-    again = text(with_, [0, 1], constraint, **sampled)
-    assert (again.tokens, again.stats.drafted) == (first.tokens, first.stats.drafted)
-
-
 def test_requests_of_a_batch_share_it(
     pair: tuple[Model, Model], bind: Callable[..., Any], tiny_vocab: Vocabulary
 ) -> None:
@@ -164,7 +148,7 @@ def test_a_prefix_that_is_healed_has_the_same_habits(
 
     history, constraint = History(), bind("[ab]+", byte_model.vocab)
     habits = [
-        Habits(history, Request(c, [1], GREEDY))
+        Habits(history, Request(c, [1], GREEDY, steady=True))
         for c in (constraint, PrefixedConstraint(constraint, b"a"))
     ]
     assert habits[0]._grammar == habits[1]._grammar
@@ -176,7 +160,7 @@ def test_states_that_are_gone_end_a_request_quietly(
     constraint = bind(PATTERN, tiny_vocab)
     constraint = constraint.with_cache(constraint.new_cache())
     drafter = CombinedDraft().begin(
-        Request(constraint, [0], GREEDY, model=type("M", (), {"history": History()}))
+        Request(constraint, [0], GREEDY, steady=True, model=type("M", (), {"history": History()}))
     )
     context = [0]
     drafter.propose(constraint.start, context, 16, 0)
@@ -196,7 +180,9 @@ def test_drafts_hold_no_more_rows_than_cost_little(
     constraint, context = bind("(ab){20}", tiny_vocab), [0]
 
     def longest() -> int:
-        drafter = CombinedDraft().begin(Request(constraint, context, GREEDY, model=model))
+        drafter = CombinedDraft().begin(
+            Request(constraint, context, GREEDY, model=model, steady=True)
+        )
         return len(drafter.propose(constraint.start, context, 40, 0))
 
     assert longest() > 7

@@ -17,6 +17,7 @@ import pytest
 import torch
 import transformers
 
+from structspec.decoding import judge
 from structspec.decoding.loop import decode, decode_many
 from structspec.decoding.progress import Job
 from structspec.drafting import (
@@ -26,7 +27,10 @@ from structspec.drafting import (
     EagleDraft,
     EagleHead,
     EarlyExit,
+    FirstOf,
+    ForcedDraft,
     ForkDraft,
+    LookupDraft,
     ModelDraft,
     Request,
 )
@@ -35,7 +39,6 @@ from structspec.drafting.lengths import DraftCosts
 from structspec.forward.warp import Sampling
 from structspec.models import Model
 from structspec.verification import Purpose, Verdict, oracle
-from structspec.verification import tree as tree_rule
 from structspec.verification.oracle_drafts import layered_law
 from structspec.verification.randomness import sample_inverse
 from structspec.verification.registry import drafts_verifiers, verifiers
@@ -78,6 +81,16 @@ def all_paths(run: Callable[[Branches], Any]) -> Iterator[tuple[float, Any]]:
         result = run(path)
         waiting += path.open
         yield path.probability, result
+
+
+class Drawn:
+    """Draws from the rows of a law that are made when they are asked for, by branching."""
+
+    def __init__(self, path: Branches, mass: torch.Tensor) -> None:
+        self._path, self._mass = path, mass
+
+    def __getitem__(self, row: int) -> int:
+        return self._path.choose((self._mass[row] / self._mass[row].sum()).numpy())
 
 
 def branching_verifier(path: Branches, law: Callable[..., oracle.ExitLaw]) -> Callable[..., Any]:
@@ -483,11 +496,9 @@ def test_several_drafts_leave_the_plain_law(
     found: Law = defaultdict(float)
 
     def run(path: Branches) -> tuple[int, ...]:
-        def draw(mass: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-            return torch.tensor([path.choose((row / row.sum()).numpy()) for row in mass])
-
         monkeypatch.setitem(drafts_verifiers, "branching", branching_layers(path))
-        monkeypatch.setattr(tree_rule, "sample_rows", draw)  # where nothing was sampled
+        # where nothing was sampled
+        monkeypatch.setattr(judge, "draw_rows", lambda mass, _: Drawn(path, mass))
         return decode(
             tiny_model,
             PROMPT,
@@ -505,37 +516,41 @@ def test_several_drafts_leave_the_plain_law(
     assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-9
 
 
-def test_trees_of_forks_leave_the_plain_law(
-    tiny_model: Model, tiny_vocab: Vocabulary, bind: Bind, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "draft", [None, CombinedDraft(), ForkDraft(), FirstOf(LookupDraft(), ForcedDraft())], ids=repr
+)
+def test_following_certain_drafts_leaves_the_plain_law(
+    tiny_model: Model,
+    tiny_vocab: Vocabulary,
+    bind: Bind,
+    monkeypatch: pytest.MonkeyPatch,
+    draft: Any,
 ) -> None:
-    """The walk down a tree, its draws taken from the branches."""
+    """The walk along drafts and down trees, its draws taken from the branches."""
     constraint = bind(PATTERN, tiny_vocab)
     sampling = Sampling(temperature=1.7)
     expected = plain_law(tiny_model, constraint, sampling)
     found: Law = defaultdict(float)
-    branched = 0
+    accepted = 0
 
     def run(path: Branches) -> tuple[int, ...]:
-        nonlocal branched
+        nonlocal accepted
 
-        def draw(mass: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-            return torch.tensor([path.choose((row / row.sum()).numpy()) for row in mass])
-
-        monkeypatch.setattr(tree_rule, "sample_rows", draw)
+        monkeypatch.setattr(judge, "draw_rows", lambda mass, _: Drawn(path, mass))
         output = decode(
             tiny_model,
             PROMPT,
             constraint,
             sampling=sampling,
-            draft=ForkDraft(),
+            draft=draft,
             max_tokens=BUDGET,
         )
-        branched += output.stats.accepted
+        accepted += output.stats.accepted
         return output.tokens
 
     for probability, tokens in all_paths(run):
         found[tokens, "end"] += probability
-    assert branched > 10
+    assert accepted > 10 or draft is None
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-9)
     assert max(abs(found[k] - expected.get(k, 0.0)) for k in {*found, *expected}) < 1e-9
 

@@ -165,7 +165,7 @@ def sampled_tree_texts(
     """`size` texts, written step by step along trees of two children per node.
 
     `drawn`: children drawn without replacement, and the rule for those; else the draft's likeliest
-    ones, a deterministic tree.
+    ones, a deterministic tree, followed by draws that are named as the loop names them.
     """
     noise, texts = Randomness(seed), Texts(model, size)
     target, draft = (torch.from_numpy(np.stack(rows)) for rows in (model.target, model.draft))
@@ -199,7 +199,15 @@ def sampled_tree_texts(
         links = renumbered.gather(1, order)
         at_nodes = torch.stack(behind, dim=1).gather(1, order)
         rows = torch.cat([root[:, None], at_nodes], dim=1)
-        uniforms = torch.from_numpy(noise.for_verification(here, [step] * len(here), nodes))
+        if drawn:
+            u = noise.for_verification(here, [step] * len(here), nodes)
+        else:  # draws are named by their positions in the text
+            written = np.array([len(model.texts[int(state)]) for state in root])
+            u = np.zeros((len(here), nodes + 1))
+            for level in range(depth + 1):
+                draws = noise.uniforms_batch(here, written + level, Purpose.PLAIN)
+                u[:, level] = draws[:, 0]
+        uniforms = torch.from_numpy(u)
         sizes = (~lacking).sum(dim=1)
         ends = (model.end,)
         if drawn:

@@ -118,3 +118,15 @@ def test_the_oracle_and_the_randomness_import_without_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_draws_of_positions_are_the_same_in_every_step() -> None:
+    noise = Randomness(11)
+    whole = noise.for_positions(request=3, first=0, count=9, levels=7)
+    assert (noise.for_positions(3, 4, 5, levels=7) == whole[4:]).all()
+    assert (noise.for_positions(3, 0, 9, levels=2) == whole[:, :2]).all()
+    assert len(set(whole.ravel().tolist())) == 63
+    # and no test's or token's of a step
+    steps = noise.for_verification([3] * 9, list(range(9)), 4)
+    assert not set(whole.ravel().tolist()) & set(steps.ravel().tolist())
+    assert noise.for_positions(4, 0, 1)[0, 0] != whole[0, 0]
