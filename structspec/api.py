@@ -105,7 +105,8 @@ def generate(
     draft: "auto" (forced spans and prompt look-up), "forced", "lookup", "forks", "eagle" (the head
         that comes with the default model), "early-exit:LAYERS", "model:NAME", "eagle:DIR",
         "medusa:DIR", None or "none" (plain decoding), a smaller `Model`, or a source of
-        `structspec.drafting`. The law of the output does not depend on it.
+        `structspec.drafting`. The law of the output does not depend on it, and the text of a seed
+        neither where drafts are certain of themselves ("auto", "forced", "lookup", "forks", None).
     draft_count: independent drafts per round, for drafts that sample.
     verifier: "block" or "token" ("layered" and others with several drafts); temperature 0 is
         verified greedily.

@@ -83,7 +83,7 @@ class Model:
     `model` is a transformers model in evaluation mode, `tokenizer` its tokenizer, `name` what
     messages call it. `Model.wrap` makes one from a pair that you loaded yourself. `prefix_cache`
     keeps what prompts began with (`structspec.prefix_cache`), within so many bytes. `history` keeps
-    what greedy answers wrote (`structspec.history`); None keeps and uses nothing.
+    what answers wrote (`structspec.history`); None keeps and uses nothing.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class Model:
 
     @property
     def history(self) -> History | None:
-        """What greedy answers wrote, for drafts; shared by all `Model`s of one network."""
+        """What answers wrote, for drafts; shared by all `Model`s of one network."""
         history: History | None = self._shared["history"]
         return history
 
@@ -262,8 +262,8 @@ def load(
     the network is just as transformers makes it. `prefix_cache`: bytes, beside the weights,
     for what prompts began with: a request that begins like an earlier one (the same tools, the
     next turn of a conversation) reads only the rest; 0 keeps nothing. `history`: whether
-    drafts of greedy requests follow what earlier answers of the same type wrote; texts are the
-    same without. Further arguments go to `AutoModelForCausalLM.from_pretrained`.
+    drafts follow what earlier answers of the same type wrote; texts are the same without. Further
+    arguments go to `AutoModelForCausalLM.from_pretrained`.
 
     Raises `MissingExtra` without torch or transformers and `ModelError` if loading fails.
     """
