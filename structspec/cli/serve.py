@@ -45,6 +45,10 @@ def serve(
     compile_seconds: Annotated[
         float, typer.Option(min=0.001, help="Processor time that one schema may take.")
     ] = 10.0,
+    body_mib: Annotated[int, typer.Option(min=1, help="MiB that a request may hold.")] = 4,
+    grace: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that answers may go on after Ctrl-C.")
+    ] = 10.0,
     api_key: Annotated[
         str | None,
         typer.Option(envvar="STRUCTSPEC_API_KEY", help="What clients must send; default: nothing."),
@@ -58,9 +62,8 @@ def serve(
     from structspec.extras import require
 
     require("fastapi", "uvicorn", "prometheus_client", "torch", "transformers")
-    import uvicorn
-
     from structspec.server import Settings, create_app
+    from structspec.server.running import run
     from structspec.warmup import warm_up
 
     if threads is not None:
@@ -80,9 +83,10 @@ def serve(
         waiting=waiting,
         cache_bytes=grammar_cache << 20,
         compile_seconds=compile_seconds,
+        most_bytes=body_mib << 20,
         origins=tuple(allow_origin or ()),
     )
     app = create_app(loaded, settings)
     typer.echo(f"serving {name or loaded.name}", err=True)
     level = os.environ.get("STRUCTSPEC_LOG_LEVEL", "info").lower()
-    uvicorn.run(app, host=host, port=port, log_level=level)
+    run(app, host=host, port=port, grace=grace, log_level=level)

@@ -26,16 +26,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import secrets
+import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from fastapi import Depends, FastAPI, HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import BaseModel, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as AnyHTTPException
 
@@ -43,41 +43,35 @@ from structspec import errors
 from structspec.models import Model
 from structspec.server.answering import Answering
 from structspec.server.bodies import Body, ChatBody, CompletionBody
-from structspec.server.engine import Engine, EngineFull
+from structspec.server.engine import Engine
+from structspec.server.gate import Gate
 from structspec.server.metrics import Metrics
 from structspec.server.plan import Plan, Planner, RequestError
-from structspec.server.replies import error_body
+from structspec.server.refusals import Fault, explain, in_writing
 from structspec.server.responses import ResponseBody, ResponsesRequest
 from structspec.server.wire import ChatRequest, Common, CompletionRequest
 
 __all__ = ["Settings", "create_app"]
 
+log = logging.getLogger("structspec")
+
+_Asked = TypeVar("_Asked", bound=BaseModel)
+_Result = TypeVar("_Result")
+#: Bytes of a request that are read in the event loop; longer ones take a thread.
+_AT_ONCE = 1 << 15
 #: Schemas that are compiled at the same time, at most: more would keep decoding waiting.
 _COMPILING = 2
-
-# Errors of requests: what their `code` is. All others are the server's.
-_CODES: dict[type[Exception], str] = {
-    errors.UnsupportedFeature: "unsupported_schema",
-    errors.BudgetExceeded: "schema_too_large",
-    errors.Unsatisfiable: "unsatisfiable_schema",
-    errors.TokenBudgetError: "max_tokens_too_small",
-    errors.SchemaError: "invalid_schema",
-    errors.ToolError: "invalid_tool",
-    errors.PromptError: "invalid_prompt",
-    errors.MissingExtra: "missing_extra",
-    RequestError: "invalid_request",
-}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is not the model's.
+    """What is not the model's. Raises ValueError for a key that is empty.
 
     name: what clients call the model; None: its own name. api_key: what clients must send as bearer
     token; None: nothing. batch_size: answers that are written at the same time. waiting: answers
     that may wait for a place. cache_bytes: bound on kept constraints. compile_seconds: processor
-    time that one schema may take. origins: of web pages that may ask (CORS).
-    draft, draft_count, verifier: as for `structspec.generate`.
+    time that one schema may take. most_bytes: of a request's body. origins: of web pages that may
+    ask (CORS). draft, draft_count, verifier: as for `structspec.generate`.
     """
 
     name: str | None = None
@@ -89,7 +83,12 @@ class Settings:
     waiting: int = 256
     cache_bytes: int = 1 << 29
     compile_seconds: float = 10.0
+    most_bytes: int = 4 << 20
     origins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.api_key == "":
+            raise ValueError("the API key is empty; leave it out to let anybody ask")
 
 
 class _Served:
@@ -121,13 +120,21 @@ class _Served:
             raise HTTPException(
                 404, f"there is no model {asked.model!r} here; this server has {self.name!r}"
             )
-        async with self._compiling:
+        # requests without a grammar of their own never wait for others' grammars
+        compiling = self._compiling if asked.has_grammar else contextlib.nullcontext()
+        async with compiling:
             try:
-                return await run_in_threadpool(make, asked)
+                plan = await run_in_threadpool(make, asked)
             except errors.StructspecError:
                 raise
             except ValueError as error:  # settings out of range
                 raise RequestError(str(error), code="invalid_value") from error
+        most = self.engine.capacity
+        if len(plan.jobs) > most:
+            raise RequestError(
+                f"{len(plan.jobs)} answers are asked for at once; this server takes {most}", "n"
+            )
+        return plan
 
 
 def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
@@ -144,7 +151,11 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
         yield
         await run_in_threadpool(served.engine.close)
 
-    app = FastAPI(title="structspec", lifespan=lifespan)
+    app = FastAPI(title="structspec", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.engine = served.engine
+    app.add_middleware(
+        Gate, api_key=settings.api_key, most_bytes=settings.most_bytes, open_paths=("/health",)
+    )
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -153,16 +164,7 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
             allow_headers=["*"],
         )
 
-    def check_key(request: Request) -> None:
-        if settings.api_key is None:
-            return
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if not secrets.compare_digest(given.encode(), settings.api_key.encode()):
-            raise HTTPException(401, "the API key is missing or wrong; send it as bearer token")
-
-    keyed = [Depends(check_key)]
-
-    @app.get("/health")
+    @app.api_route("/health", methods=["GET", "HEAD"])
     async def health() -> dict[str, Any]:
         """Whether the server answers, and how many requests it has."""
         engine = served.engine
@@ -173,42 +175,48 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
         """Counters in Prometheus' form."""
         return Response(served.metrics.page(), media_type="text/plain; version=0.0.4")
 
-    @app.get("/v1/models", dependencies=keyed)
+    @app.get("/v1/models")
     async def models() -> dict[str, Any]:
         """The models of this server: one."""
         return {"object": "list", "data": [_model_body(served)]}
 
-    @app.get("/v1/models/{name:path}", dependencies=keyed)
+    @app.get("/v1/models/{name:path}")
     async def one_model(name: str) -> dict[str, Any]:
         """A model by name."""
         if name != served.name:
             raise HTTPException(404, f"there is no model {name!r} here")
         return _model_body(served)
 
-    @app.post("/v1/chat/completions", dependencies=keyed, response_model=None)
-    async def chat(asked: ChatRequest, request: Request) -> Response:
+    @app.post("/v1/chat/completions", openapi_extra=_schema_of(ChatRequest))
+    async def chat(request: Request) -> Response:
         """The assistant's next message."""
-        plan = await served.plan(served.planner.chat, asked)
-        body = ChatBody(asked, plan.readers, served.name, model.vocab)
+        asked = await _read(request, ChatRequest)
+        plan = await _unless_gone(request, served.plan(served.planner.chat, asked))
+        body = ChatBody(asked, plan, served.name, model.vocab)
         return await _answer(served, body, asked.stream, plan, request)
 
-    @app.post("/v1/responses", dependencies=keyed, response_model=None)
-    async def responses(asked: ResponsesRequest, request: Request) -> Response:
+    @app.post("/v1/responses", openapi_extra=_schema_of(ResponsesRequest))
+    async def responses(request: Request) -> Response:
         """A chat's next message, in the form of OpenAI's Responses."""
-        plan = await served.plan(served.planner.chat, asked.chat())
-        return await _answer(
-            served, ResponseBody(asked, plan.readers[0], served.name), asked.stream, plan, request
-        )
+        asked = await _read(request, ResponsesRequest)
+        plan = await _unless_gone(request, served.plan(served.planner.chat, asked.chat()))
+        body = ResponseBody(asked, plan, served.name)
+        return await _answer(served, body, asked.stream, plan, request)
 
-    @app.post("/v1/completions", dependencies=keyed, response_model=None)
-    async def completions(asked: CompletionRequest, request: Request) -> Response:
+    @app.post("/v1/completions", openapi_extra=_schema_of(CompletionRequest))
+    async def completions(request: Request) -> Response:
         """Texts that go on with the prompts."""
-        plan = await served.plan(served.planner.completion, asked)
-        body = CompletionBody(asked, plan.readers, served.name)
+        asked = await _read(request, CompletionRequest)
+        plan = await _unless_gone(request, served.plan(served.planner.completion, asked))
+        body = CompletionBody(asked, plan, served.name)
         return await _answer(served, body, asked.stream, plan, request)
 
     async def refuse(request: Request, error: Exception) -> Response:
-        status, body = _explain(error)
+        if isinstance(error, _Gone):
+            return Response(status_code=499)  # nobody reads it
+        status, body = explain(error)
+        if status == 500:
+            log.error("a request failed", exc_info=error)
         kind = _KINDS.get(request.url.path)
         if kind is not None:
             served.metrics.requests.labels(kind, str(status)).inc()
@@ -217,8 +225,8 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
             headers["Retry-After"] = "1"
         return JSONResponse(body, status, headers)
 
-    refused = (RequestValidationError, AnyHTTPException, errors.StructspecError, Exception)
-    for kind in refused:
+    known = (_Gone, Fault, ValidationError, AnyHTTPException, errors.StructspecError)
+    for kind in (*known, Exception):
         app.add_exception_handler(kind, refuse)
     return app
 
@@ -241,43 +249,42 @@ def _model_body(served: _Served) -> dict[str, Any]:
     }
 
 
-# -- answers -------------------------------------------------------------------------------------
+def _schema_of(asked: type[BaseModel]) -> dict[str, Any]:
+    """What OpenAPI says of a body that is read here and not by FastAPI."""
+    schema = asked.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-async def _answer(
-    served: _Served, body: Body, stream: bool, plan: Plan, request: Request
-) -> Response:
-    answered = served.metrics.requests.labels(body.kind, "200")
-    if stream:
-        events = _stream(served, body, plan)
-        first = await anext(events)  # what is wrong with the request shows here
-        answered.inc()
+# -- requests ------------------------------------------------------------------------------------
 
-        async def told() -> AsyncIterator[str]:
-            try:
-                yield first
-                async for event in events:
-                    yield event
-            finally:
-                await events.aclose()
 
-        return StreamingResponse(
-            told(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
-        )
-    whole = asyncio.ensure_future(_whole(served, body, plan))
+class _Gone(Exception):
+    """The client has gone away."""
+
+
+async def _read(request: Request, kind: type[_Asked]) -> _Asked:
+    """The request in a body, whatever type it says it has."""
+    data = await request.body()
+    if len(data) <= _AT_ONCE:
+        return kind.model_validate_json(data)
+    return await run_in_threadpool(kind.model_validate_json, data)
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """The result of some work, which is given up if the client goes away: `_Gone`."""
+    task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(request))
     try:
-        await asyncio.wait({whole, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not whole.done():
-            return Response(status_code=499)  # nobody reads it
-        found = JSONResponse(whole.result())
-        answered.inc()
-        return found
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise _Gone
+        return task.result()
     finally:
-        for task in (whole, gone):
-            task.cancel()
+        for each in (task, gone):
+            each.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
-            await whole
+            await task
 
 
 async def _gone(request: Request) -> None:
@@ -286,10 +293,50 @@ async def _gone(request: Request) -> None:
         pass
 
 
+# -- answers -------------------------------------------------------------------------------------
+
+
+async def _answer(
+    served: _Served, body: Body, stream: bool, plan: Plan, request: Request
+) -> Response:
+    answered = served.metrics.requests.labels(body.kind, "200")
+    if not stream:
+        whole = await _unless_gone(request, _whole(served, body, plan))
+        answered.inc()
+        return JSONResponse(whole)
+    events = _stream(served, body, plan)
+    try:
+        # what is wrong with the request shows here
+        first = await _unless_gone(request, _next(events))
+    except BaseException:
+        await events.aclose()
+        raise
+    answered.inc()
+
+    async def told() -> AsyncIterator[str]:
+        try:
+            yield first
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()
+
+    return StreamingResponse(
+        told(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
+    )
+
+
+async def _next(events: AsyncGenerator[str, None]) -> str:
+    return await anext(events)
+
+
 async def _whole(served: _Served, body: Body, plan: Plan) -> dict[str, Any]:
     async with Answering(served.engine, plan) as answering:
-        async for index, pieces, output in answering:
-            body.add(index, pieces, output)
+        try:
+            async for index, pieces, output in answering:
+                body.add(index, pieces, output)
+        except Exception as error:
+            raise in_writing(error) from error
     served.metrics.answered(body.kind, body.outputs, answering.seconds, answering.first_token)
     return body.whole()
 
@@ -305,9 +352,11 @@ async def _stream(served: _Served, body: Body, plan: Plan) -> AsyncGenerator[str
                     begun = True
                     yield "".join(map(_event, told))
         except Exception as error:
+            shown = in_writing(error)
             if not begun:
-                raise
-            yield _event(_explain(error)[1])  # too late for a status
+                raise shown from error
+            log.error("a stream failed", exc_info=error)
+            yield _event(explain(shown)[1])  # too late for a status
             return
     served.metrics.answered(body.kind, body.outputs, answering.seconds, answering.first_token)
     for event in body.last():
@@ -318,38 +367,5 @@ async def _stream(served: _Served, body: Body, plan: Plan) -> AsyncGenerator[str
 
 def _event(body: dict[str, Any]) -> str:
     name = f"event: {body['type']}\n" if "type" in body else ""
-    return f"{name}data: {json.dumps(body, ensure_ascii=False)}\n\n"
-
-
-# -- errors --------------------------------------------------------------------------------------
-
-
-def _explain(error: Exception) -> tuple[int, dict[str, Any]]:
-    """Status and body of an error."""
-    if isinstance(error, RequestValidationError):
-        return 400, _field_errors(error)
-    if isinstance(error, AnyHTTPException):
-        code = {401: "invalid_api_key", 404: "not_found"}.get(error.status_code)
-        return error.status_code, error_body(str(error.detail), "invalid_request_error", code)
-    if isinstance(error, EngineFull):
-        return 503, error_body(str(error), "server_error", "overloaded")
-    for kind, code in _CODES.items():
-        if isinstance(error, kind):
-            param = getattr(error, "param", None) or getattr(error, "pointer", None)
-            code = getattr(error, "code", code)
-            return 400, error_body(str(error), "invalid_request_error", code, param)
-    return 500, error_body(str(error), "server_error", type(error).__name__)
-
-
-def _field_errors(error: RequestValidationError) -> dict[str, Any]:
-    found = []
-    for one in error.errors():
-        place = ".".join(str(step) for step in one["loc"] if step != "body")
-        if one["type"] == "extra_forbidden":
-            found.append((place, f"the field {place!r} is not known to this server"))
-            continue
-        given = one.get("input")
-        shown = f", not {given!r}" if isinstance(given, str | int | float) else ""
-        found.append((place, (f"{place}: " if place else "") + one["msg"] + shown[:100]))
-    message = "; ".join(text for _, text in found)
-    return error_body(message, "invalid_request_error", "invalid_field", found[0][0] or None)
+    # in ASCII: some clients take Unicode's line separators for ends of lines
+    return f"{name}data: {json.dumps(body)}\n\n"

@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from structspec.decoding.output import Output
-from structspec.server.reading import Piece, Reader
+from structspec.server.plan import Plan
+from structspec.server.reading import Piece
 from structspec.server.replies import Answer, delta, joined, logprobs_body, usage
 from structspec.server.wire import ChatRequest, CompletionRequest
 from structspec.vocab import Vocabulary
@@ -68,10 +69,10 @@ class _Choices:
 
     closes = True
 
-    def __init__(self, asked: ChatRequest | CompletionRequest, readers: Sequence[Reader]) -> None:
+    def __init__(self, asked: ChatRequest | CompletionRequest, plan: Plan) -> None:
         self._asked = asked
-        self._readers = readers
-        self._answers = [Answer() for _ in readers]
+        self._readers = plan.readers
+        self._answers = [Answer(held=plan.held) for _ in plan.readers]
         self._ended: dict[int, Output] = {}
 
     @property
@@ -101,10 +102,8 @@ class ChatBody(_Choices):
 
     kind = "chat"
 
-    def __init__(
-        self, asked: ChatRequest, readers: Sequence[Reader], model: str, vocab: Vocabulary
-    ) -> None:
-        super().__init__(asked, readers)
+    def __init__(self, asked: ChatRequest, plan: Plan, model: str, vocab: Vocabulary) -> None:
+        super().__init__(asked, plan)
         self._vocab = vocab
         self._opened: set[int] = set()
         self._head = {"id": new_id("chatcmpl-"), "created": int(time.time()), "model": model}
@@ -152,8 +151,8 @@ class CompletionBody(_Choices):
 
     kind = "completion"
 
-    def __init__(self, asked: CompletionRequest, readers: Sequence[Reader], model: str) -> None:
-        super().__init__(asked, readers)
+    def __init__(self, asked: CompletionRequest, plan: Plan, model: str) -> None:
+        super().__init__(asked, plan)
         head = {"id": new_id("cmpl-"), "object": "text_completion"}
         self._head = {**head, "created": int(time.time()), "model": model}
 

@@ -123,7 +123,7 @@ class Engine:
         with self._changed:
             if self._closing:
                 raise RuntimeError("the engine is closed")
-            if len(self._arriving) + len(self._inside) >= self._batch_size + self.waiting_limit:
+            if len(self._arriving) + len(self._inside) >= self.capacity:
                 raise EngineFull(self.waiting_limit)
             self._arriving.append(ticket)
             if self._thread is None:
@@ -141,6 +141,11 @@ class Engine:
             self._changed.notify()
 
     @property
+    def capacity(self) -> int:
+        """Requests that may be in the engine at once, those that wait included."""
+        return self._batch_size + self.waiting_limit
+
+    @property
     def running(self) -> int:
         """Requests that are in the batch."""
         return min(len(self._inside), self._batch_size)
@@ -150,11 +155,15 @@ class Engine:
         """Requests that wait for a place in the batch."""
         return len(self._arriving) + max(0, len(self._inside) - self._batch_size)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Stop after the round that is under way; what was not finished ends with an error."""
         with self._changed:
             self._closing = True
             self._changed.notify()
+
+    def close(self) -> None:
+        """`stop`, and wait for it."""
+        self.stop()
         if self._thread is not None:
             self._thread.join()
 
@@ -182,23 +191,27 @@ class Engine:
         )
 
     def _work(self) -> None:
-        while self._take_orders():
+        while True:
             try:
-                self._loop.step()
+                if not self._take_orders():
+                    break
+                self._round()
             except Exception as error:
                 # nobody knows what the model's cache holds now
                 log.exception("decoding failed; all requests under way end")
                 self._abandon(ModelError(f"the model failed: {error}"))
-                continue
-            for index, ticket in list(self._inside.items()):
-                outcome = self._loop.outcomes[index]
-                if outcome is not None:
-                    self._loop.outcomes[index] = None  # told: need not be kept
-                    del self._inside[index]
-                    self._tell(ticket, Ended(outcome))
-            if not self._inside:
-                self._loop = self._new_loop()  # its list of outcomes begins anew
         self._abandon(ModelError("the server is shutting down"))
+
+    def _round(self) -> None:
+        self._loop.step()
+        for index, ticket in list(self._inside.items()):
+            outcome = self._loop.outcomes[index]
+            if outcome is not None:
+                self._loop.outcomes[index] = None  # told: need not be kept
+                del self._inside[index]
+                self._tell(ticket, Ended(outcome))
+        if not self._inside:
+            self._loop = self._new_loop()  # its list of outcomes begins anew
 
     def _take_orders(self) -> bool:
         """Let requests in and out; sleep while there are none. False: the engine is closed."""

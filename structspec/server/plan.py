@@ -20,6 +20,7 @@ Example::
 
 from __future__ import annotations
 
+import inspect
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,8 @@ from structspec.tools.prompt import format_of, template_of, thinking_of
 
 __all__ = ["Plan", "Planner", "RequestError"]
 
+#: What renders a chat, beside the tokenizer's own arguments.
+_RENDERING = {"messages", "add_generation_prompt", "continue_final_message", "tools", "documents"}
 _SPELLING = {"spelling": "canonical", "whitespace": "conventional"}
 
 
@@ -66,10 +69,14 @@ class RequestError(StructspecError, ValueError):
 
 @dataclass(frozen=True)
 class Plan:
-    """A request, ready to be decoded: a job and a new reader for each answer, in order."""
+    """A request, ready to be decoded: a job and a new reader for each answer, in order.
+
+    held: whether text is held to a grammar, so that it is complete wherever it ends.
+    """
 
     jobs: tuple[Job, ...]
     readers: tuple[Reader, ...]
+    held: bool
 
 
 class Planner:
@@ -85,6 +92,9 @@ class Planner:
         self.model = model
         self.constraints = ConstraintCache(cache_bytes)
         self._limits = Limits(time=compile_seconds)
+        template = getattr(model.tokenizer, "apply_chat_template", None)
+        self._taken = set() if template is None else set(inspect.signature(template).parameters)
+        self._taken |= _RENDERING
         # whether answers may begin with reasoning, which then stands before a schema's value, too
         self._reasons = thinking_of(format_of(model), template_of(model), b"", None) != "none"
 
@@ -97,9 +107,9 @@ class Planner:
         source = self._source(asked, asked.response_format)
         if source is None or self._reasons or (asked.tools and asked.tool_choice != "none"):
             return self._reply(asked, messages, source)
-        prompt = encode_prompt(self.model, messages, **asked.template_arguments)
+        prompt = encode_prompt(self.model, messages, **self._arguments(asked))
         job = self._job(asked, asked.budget, prompt.ids, self._bind(source))
-        return _several(asked, [job], lambda _: TextReader())
+        return _several(asked, [job], True, lambda _: TextReader())
 
     def completion(self, asked: CompletionRequest) -> Plan:
         """The plan of texts that go on with the prompts. Raises as `chat`."""
@@ -114,7 +124,18 @@ class Planner:
             if encoded.open:
                 ids, held = heal(encoded.ids, constraint)
             jobs.append(self._job(asked, asked.budget, ids, held))
-        return _several(asked, jobs, lambda _: TextReader(asked.stops if free else ()))
+        return _several(asked, jobs, not free, lambda _: TextReader(asked.stops if free else ()))
+
+    def _arguments(self, asked: ChatRequest) -> dict[str, Any]:
+        """What the chat template gets. Raises RequestError for what is the server's to say."""
+        taken = self._taken & set(asked.chat_template_kwargs or ())
+        if taken:
+            names = ", ".join(sorted(taken))
+            raise RequestError(
+                f"chat_template_kwargs are variables of the chat template, which {names} are not",
+                "chat_template_kwargs",
+            )
+        return asked.template_arguments
 
     # -- parts -----------------------------------------------------------------------------------
 
@@ -126,18 +147,19 @@ class Planner:
         request = prepare(
             self.model,
             messages,
-            asked.tools or (),
-            asked.tool_choice or "auto",
+            asked.allowed_tools,
+            asked.choice,
             parallel=parallel,
             reasoning=asked.reasons,
             answer=None if source is None else self._grammar(source),
-            template_arguments=asked.template_arguments,
+            template_arguments=self._arguments(asked),
             limits=self._limits,
         )
         constraint = request.grammar.bind(self.model.vocab)
         stops = asked.stops if source is None else ()
         job = self._job(asked, asked.budget, request.ids, constraint)
-        return _several(asked, [job], lambda job: ReplyReader(request, job.seed or 0, stops))
+        held = source is not None
+        return _several(asked, [job], held, lambda job: ReplyReader(request, job.seed or 0, stops))
 
     def _source(self, asked: Common, wanted: ResponseFormat | None) -> _Source | None:
         """What the answer is held to; None: free text."""
@@ -189,7 +211,9 @@ class _Source:
     options: Mapping[str, Any]
 
 
-def _several(asked: Common, jobs: Sequence[Job], reader: Callable[[Job], Reader]) -> Plan:
+def _several(
+    asked: Common, jobs: Sequence[Job], held: bool, reader: Callable[[Job], Reader]
+) -> Plan:
     """Each job as often as the request asks for, with seeds of their own."""
     seed = secrets.randbits(63) if asked.seed is None else asked.seed
     seeded = [
@@ -197,7 +221,7 @@ def _several(asked: Common, jobs: Sequence[Job], reader: Callable[[Job], Reader]
         for place, job in enumerate(jobs)
         for sample in range(asked.n or 1)
     ]
-    return Plan(tuple(seeded), tuple(reader(job) for job in seeded))
+    return Plan(tuple(seeded), tuple(reader(job) for job in seeded), held)
 
 
 def _message(message: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -210,15 +234,26 @@ def _message(message: Mapping[str, Any], index: int) -> dict[str, Any]:
         texts = []
         for part in content:
             kind = part.get("type") if isinstance(part, Mapping) else None
-            if kind not in ("text", "refusal"):
+            if kind not in ("text", "refusal") or not isinstance(part.get(kind), str):
                 raise RequestError(
-                    f"content of type {kind!r} cannot be read; this model reads text",
+                    f"content of type {kind!r} cannot be read here; this model reads text",
                     f"messages[{index}].content",
                 )
-            texts.append(str(part.get(kind, "")))
+            texts.append(part[kind])
         said["content"] = "".join(texts)
     elif not isinstance(content, str | None):
         raise PromptError(f"the content of message {index} is neither text nor a list of parts")
+    calls = said.get("tool_calls", [])
+    if not isinstance(calls, list) or not all(_is_call(call) for call in calls):
+        raise RequestError(
+            'tool_calls are a list of {"type": "function", "function": {"name": …, …}}',
+            f"messages[{index}].tool_calls",
+        )
     if said.get("content") is None and not said.get("tool_calls"):
         raise PromptError(f'message {index} has neither "content" nor "tool_calls"')
     return said
+
+
+def _is_call(call: Any) -> bool:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    return isinstance(function, Mapping) and isinstance(function.get("name"), str)

@@ -34,8 +34,9 @@ __all__ = ["Answer", "delta", "error_body", "logprobs_body", "usage"]
 
 @dataclass
 class Answer:
-    """One choice as far as it is written."""
+    """One choice as far as it is written. held: whether its text is held to a grammar."""
 
+    held: bool = False
     text: str = ""
     reasoning: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -64,10 +65,10 @@ class Answer:
         return message
 
     def reason(self, output: Output) -> str:
-        """OpenAI's `finish_reason`."""
-        if output.finish_reason == "length":
-            return "length"
-        return "tool_calls" if self.calls else "stop"
+        """OpenAI's `finish_reason`; values and calls are complete, even if a budget shaped them."""
+        if self.calls:
+            return "tool_calls"
+        return "length" if output.finish_reason == "length" and not self.held else "stop"
 
 
 def delta(piece: Piece) -> dict[str, Any]:

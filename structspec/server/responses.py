@@ -27,9 +27,18 @@ from pydantic import Field, model_validator
 
 from structspec.decoding.output import Output
 from structspec.server.bodies import new_id
-from structspec.server.plan import RequestError
-from structspec.server.reading import CallBegun, Piece, Reader
-from structspec.server.wire import SAMPLING, ChatRequest, Strict, StructuredOutputs, without_idle
+from structspec.server.plan import Plan, RequestError
+from structspec.server.reading import CallBegun, Piece
+from structspec.server.wire import (
+    SAMPLING,
+    ChatRequest,
+    Penalty,
+    Reasoning,
+    Strict,
+    StructuredOutputs,
+    Tokens,
+    without_idle,
+)
 from structspec.tools.streaming import ArgumentsDelta, ReasoningDelta, TextDelta
 
 __all__ = ["ResponseBody", "ResponsesRequest"]
@@ -51,12 +60,6 @@ class _Text(Strict):
     verbosity: str | None = None
 
 
-class _Reasoning(Strict):
-    effort: str | None = None
-    summary: str | None = None
-    generate_summary: str | None = None
-
-
 class ResponsesRequest(Strict):
     """What clients send. Fields that are not OpenAI's are those of `ChatRequest`."""
 
@@ -68,19 +71,19 @@ class ResponsesRequest(Strict):
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
-    reasoning: _Reasoning = _Reasoning()
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    reasoning: Reasoning = Reasoning()
+    max_output_tokens: Tokens | None = None
     background: Literal[False] = False
     top_logprobs: Literal[0] | None = None
     stream_options: dict[str, Any] | None = None
-    temperature: float | None = None
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = None
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    logit_bias: dict[int, Penalty] | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
     structured_outputs: StructuredOutputs | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -107,8 +110,10 @@ class ResponsesRequest(Strict):
         else:
             asked["response_format"] = {"type": form.type}
         choice = self.tool_choice
-        if isinstance(choice, dict) and choice.get("type") not in ("function", None):
-            raise RequestError(f"tool_choice {choice.get('type')!r} is not known", "tool_choice")
+        if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+            named = [{"function": tool} for tool in choice.get("tools", [])]
+            inner = {"mode": choice.get("mode"), "tools": named}
+            choice = {"type": "allowed_tools", "allowed_tools": inner}
         asked |= {
             "model": self.model,
             "messages": self._messages(),
@@ -183,9 +188,10 @@ class ResponseBody:
     kind = "response"
     closes = False
 
-    def __init__(self, asked: ResponsesRequest, reader: Reader, model: str) -> None:
+    def __init__(self, asked: ResponsesRequest, plan: Plan, model: str) -> None:
         self._asked = asked
-        self._reader = reader
+        self._reader = plan.readers[0]
+        self._held = plan.held
         self._model = model
         self._id, self._created = new_id("resp_"), int(time.time())
         self._items: list[dict[str, Any]] = []
@@ -218,7 +224,7 @@ class ResponseBody:
 
     def whole(self) -> dict[str, Any]:
         """See `bodies.Body`."""
-        asked, cut = self._asked, self._output and self._output.finish_reason == "length"
+        asked, cut = self._asked, self._cut
         status = "in_progress" if self._output is None else "incomplete" if cut else "completed"
         return {
             "id": self._id,
@@ -303,8 +309,7 @@ class ResponseBody:
             return []
         self._open = False
         item, told = self._items[-1], []
-        cut = self._output is not None and self._output.finish_reason == "length"
-        item["status"] = "incomplete" if cut else "completed"
+        item["status"] = "incomplete" if self._cut else "completed"
         if item["type"] == "function_call":
             facts = {"name": item["name"], "arguments": item["arguments"]}
             told.append(self._of_item("function_call_arguments.done", **facts))
@@ -315,6 +320,12 @@ class ResponseBody:
             told.append(self._of_part("content_part.done", part=dict(part)))
         told.append(self._event("output_item.done", output_index=self._last, item=_copied(item)))
         return told
+
+    @property
+    def _cut(self) -> bool:
+        """Whether the budget cut free text; values and calls are complete wherever they end."""
+        free = not self._held and not any(i["type"] == "function_call" for i in self._items)
+        return free and self._output is not None and self._output.finish_reason == "length"
 
     @property
     def _last(self) -> int:

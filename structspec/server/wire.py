@@ -13,7 +13,7 @@ Example::
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -28,20 +28,50 @@ __all__ = [
     "without_idle",
 ]
 
-#: Fields of OpenAI's requests that have no bearing on what is written.
+#: Fields of many clients that have no bearing on what is written.
 _IDLE = frozenset(
     {
+        "cache_prompt",
+        "chat_id",
+        "guided_decoding_backend",
+        "keep_alive",
         "metadata",
         "prediction",  # guesses speed up; what they say mostly stands in the prompt, too
         "prompt_cache_key",
+        "prompt_cache_options",
         "prompt_cache_retention",
+        "request_id",
         "safety_identifier",
         "service_tier",
+        "session_id",
         "store",
         "user",
         "verbosity",
     }
 )
+#: Fields that this server does not have, and what they hold where they are off.
+_OFF: dict[str, tuple[Any, ...]] = {
+    "add_generation_prompt": (True,),
+    "best_of": (1,),
+    "continue_final_message": (False,),
+    "echo": (False,),
+    "function_call": ("auto", "none"),
+    "functions": ([],),
+    "ignore_eos": (False,),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "logprobs": (False,),
+    "min_tokens": (0,),
+    "priority": (0,),
+    "seed": (-1,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "stop_token_ids": ([],),
+    "suffix": ("",),
+    "top_k": (-1, 0),
+    "top_logprobs": (0,),
+    "use_beam_search": (False,),
+}
 #: Settings of sampling, by the names of `Sampling`.
 SAMPLING = (
     "temperature",
@@ -68,6 +98,7 @@ class StreamOptions(Strict):
 
     include_usage: bool = False
     include_obfuscation: bool = False
+    continuous_usage_stats: Literal[False] = False
 
 
 class JsonSchema(Strict):
@@ -84,6 +115,15 @@ class ResponseFormat(Strict):
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lift(cls, values: Any) -> Any:
+        """A schema beside the type, as other servers take it."""
+        if isinstance(values, dict) and values.get("schema") is not None:
+            rest = {k: v for k, v in values.items() if k not in ("schema", "type")}
+            return {"type": "json_schema", "json_schema": {"schema": values["schema"]}, **rest}
+        return values
 
     @model_validator(mode="after")
     def _has_schema(self) -> ResponseFormat:
@@ -135,7 +175,23 @@ def without_idle(values: Any, more: frozenset[str] = frozenset()) -> Any:
     """The fields of a request that may matter; null is as good as left out."""
     if not isinstance(values, dict):
         return values
-    return {k: v for k, v in values.items() if k not in _IDLE | more and v is not None}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and name not in _IDLE | more and not _is_off(name, value)
+    }
+
+
+def _is_off(name: str, value: Any) -> bool:
+    return any(type(value) is type(off) and value == off for off in _OFF.get(name, ())) or (
+        name == "length_penalty" and value == 1.0
+    )
+
+
+Tokens: TypeAlias = Annotated[int, Field(ge=1, le=10_000_000)]
+"""A budget. More than any model writes is surely a mistake."""
+Penalty: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
+"""What is added to logits; it must leave something to sample."""
 
 
 class Common(Strict):
@@ -144,15 +200,15 @@ class Common(Strict):
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    temperature: float | None = None
+    max_tokens: Tokens | None = None
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = None
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    logit_bias: dict[int, Penalty] | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
     stop: str | list[str] | None = None
@@ -180,6 +236,11 @@ class Common(Strict):
         return stop
 
     @property
+    def has_grammar(self) -> bool:
+        """Whether a grammar of the request's own may have to be compiled."""
+        return self.structured_outputs is not None
+
+    @property
     def stops(self) -> tuple[str, ...]:
         """The stop strings."""
         if self.stop is None:
@@ -187,11 +248,20 @@ class Common(Strict):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
 
+class Reasoning(Strict):
+    """Whether to reason first, as several servers ask for it."""
+
+    enabled: bool | None = None
+    effort: str | None = None
+    summary: str | None = None
+    generate_summary: str | None = None
+
+
 class ChatRequest(Common):
     """`POST /v1/chat/completions`."""
 
     messages: list[dict[str, Any]] = Field(min_length=1)
-    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Tokens | None = None
     response_format: ResponseFormat | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -199,7 +269,7 @@ class ChatRequest(Common):
     logprobs: bool = False
     top_logprobs: Literal[0] | None = None
     modalities: list[Literal["text"]] | None = None
-    reasoning: bool | None = None
+    reasoning: bool | Reasoning | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -221,28 +291,61 @@ class ChatRequest(Common):
         return self.max_completion_tokens or self.max_tokens
 
     @property
+    def effort(self) -> str | None:
+        """How long to reason, in words that the chat template knows."""
+        inner = self.reasoning.effort if isinstance(self.reasoning, Reasoning) else None
+        return self.reasoning_effort or inner
+
+    @property
     def reasons(self) -> bool | None:
         """Whether to reason first; None: as the model likes."""
-        return False if self.reasoning_effort == "none" else self.reasoning
+        if self.effort == "none":
+            return False
+        asked = self.reasoning
+        return asked.enabled if isinstance(asked, Reasoning) else asked
 
     @property
     def template_arguments(self) -> dict[str, Any]:
         """What the chat template gets beside the messages."""
-        effort = (
-            {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
-        )
+        effort = {} if self.effort is None else {"reasoning_effort": self.effort}
         return {**effort, **(self.chat_template_kwargs or {})}
+
+    @property
+    def has_grammar(self) -> bool:
+        """Whether a grammar of the request's own may have to be compiled."""
+        return super().has_grammar or bool(self.tools) or self.response_format is not None
+
+    @property
+    def choice(self) -> Any:
+        """`tool_choice` as `call_tools` takes it."""
+        choice = "auto" if self.tool_choice is None else self.tool_choice
+        if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+            inner = choice.get("allowed_tools")
+            return inner.get("mode", "auto") if isinstance(inner, dict) else choice
+        return choice
+
+    @property
+    def allowed_tools(self) -> list[dict[str, Any]]:
+        """The tools that may be called."""
+        tools, choice = self.tools or [], self.tool_choice
+        if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+            names = {_name_of(tool) for tool in choice.get("allowed_tools", {}).get("tools", [])}
+            return [tool for tool in tools if _name_of(tool) in names]
+        return tools
+
+
+def _name_of(tool: Any) -> Any:
+    inner = tool.get("function", tool) if isinstance(tool, dict) else None
+    return inner.get("name") if isinstance(inner, dict) else None
 
 
 class CompletionRequest(Common):
     """`POST /v1/completions`: a raw text, or token ids, to be continued."""
 
-    prompt: str | list[int] | list[str] | list[list[int]] = Field(min_length=1)
+    prompt: str | list[int] | list[str] | list[Annotated[list[int], Field(min_length=1)]] = Field(
+        min_length=1
+    )
     response_format: ResponseFormat | None = None
-    echo: Literal[False] = False
-    best_of: Literal[1] | None = None
-    suffix: None = None
-    logprobs: None = None
 
     @model_validator(mode="after")
     def _agrees(self) -> CompletionRequest:
@@ -256,6 +359,11 @@ class CompletionRequest(Common):
     def budget(self) -> int | None:
         """Tokens that may be written."""
         return self.max_tokens
+
+    @property
+    def has_grammar(self) -> bool:
+        """Whether a grammar of the request's own may have to be compiled."""
+        return super().has_grammar or self.response_format is not None
 
     @property
     def prompts(self) -> list[str | list[int]]:

@@ -219,6 +219,39 @@ def test_reasoning_stands_before_a_value(server_model, serve):
         assert getattr(silent.choices[0].message, "reasoning_content", None) is None
 
 
+#: What clients of other servers send where they ask for nothing.
+OFF = {
+    "top_k": -1,
+    "min_tokens": 0,
+    "ignore_eos": False,
+    "skip_special_tokens": True,
+    "stop_token_ids": [],
+    "include_stop_str_in_output": False,
+    "length_penalty": 1.0,
+    "use_beam_search": False,
+    "best_of": 1,
+    "echo": False,
+    "functions": [],
+    "session_id": "x",
+    "stop": [],
+}
+
+
+def test_a_value_that_a_budget_shaped_is_complete(client):
+    """Clients take "length" for a text that was cut off."""
+    schema = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 1}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    (choice,) = chat(client, response_format=form, max_tokens=9, temperature=0).choices
+    json.loads(choice.message.content)
+    assert choice.finish_reason == "stop"
+
+
+def test_a_schema_beside_the_type(client):
+    form = {"type": "json_object", "schema": SCHEMA}
+    text = chat(client, extra_body={"response_format": form}).choices[0].message.content
+    jsonschema.validate(json.loads(text), SCHEMA)
+
+
 def test_fields_without_bearing_on_the_answer_are_taken(client):
     plain = chat(client, response_format=FORMAT).choices[0].message.content
     more = {
@@ -228,7 +261,7 @@ def test_fields_without_bearing_on_the_answer_are_taken(client):
         "modalities": ["text"],
         "service_tier": "auto",
         "prediction": {"type": "content", "content": "x"},
-        "extra_body": {"top_k": None, "guided_json": None},
+        "extra_body": {"guided_json": None, **OFF},
     }
     assert chat(client, response_format=FORMAT, **more).choices[0].message.content == plain
 

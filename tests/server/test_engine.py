@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import structspec
-from structspec.decoding.loop import decode
+from structspec.decoding.loop import Loop, decode
 from structspec.decoding.output import Output
 from structspec.decoding.progress import Job
 from structspec.errors import DraftError, ModelError, TokenBudgetError
@@ -95,6 +95,33 @@ def test_a_request_that_is_cancelled_ends_nobody_elses(server_model, constraint)
         assert third.events.empty()
         assert not any(isinstance(event, Ended) for event in first.events.queue)
         engine.cancel(ticket)  # again: nothing happens
+
+
+def test_a_late_cancel_ends_no_other_request(server_model, constraint):
+    """Numbers in the loop begin anew when it is idle: an old ticket must not name a new request."""
+    with Engine(server_model) as engine:
+        old, new = Listener(), Listener()
+        ticket = engine.submit(make_job(constraint, 1), old)
+        old.end()
+        again = engine.submit(make_job(constraint, 2), new)
+        engine.cancel(ticket)
+        assert isinstance(new.end()[1], Output)
+        assert again.index == ticket.index
+
+
+def test_an_error_between_rounds_ends_requests_and_not_the_thread(
+    server_model, constraint, monkeypatch
+):
+    with Engine(server_model) as engine:
+        left, under_way, good = Listener(), Listener(), Listener()
+        monkeypatch.setattr(Loop, "give_up", lambda *_: 1 / 0)
+        ticket = engine.submit(make_job(constraint, 1), left)
+        engine.submit(make_job(constraint, 3), under_way)
+        left.events.get(timeout=60)
+        engine.cancel(ticket)
+        assert isinstance(under_way.end()[1], ModelError)
+        engine.submit(make_job(constraint, 2), good)
+        assert isinstance(good.end()[1], Output)
 
 
 def test_a_model_that_fails_ends_all_requests_and_the_engine_goes_on(server_model, constraint):

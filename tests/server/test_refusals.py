@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 import time
@@ -58,12 +59,12 @@ DISTINCT = {"type": "array", "items": {"type": "object"}, "uniqueItems": True}
             "image_url",
         ),
         ({"messages": [{"role": "user", "content": "x" * 5000}]}, "invalid_prompt", "2048"),
-        ({"temperature": -1}, "invalid_value", "temperature"),
+        ({"temperature": -1}, "invalid_field", "temperature"),
         ({"top_p": 2}, "invalid_value", "top_p"),
         ({"n": 0}, "invalid_field", "n"),
         ({"max_tokens": 0}, "invalid_field", "max_tokens"),
         ({"stop": [""]}, "invalid_field", "stop"),
-        ({"seed": -1}, "invalid_field", "seed"),
+        ({"seed": -2}, "invalid_field", "seed"),
         ({"logprobs": True, "top_logprobs": 5}, "invalid_field", "top_logprobs"),
         ({"extra_body": {"speed": "fast"}}, "invalid_field", "speed"),
         ({"extra_body": {"guided_regex": "("}}, "invalid_schema", "column"),
@@ -82,7 +83,30 @@ DISTINCT = {"type": "array", "items": {"type": "object"}, "uniqueItems": True}
             "invalid_tool",
             "g",
         ),
-        ({"extra_body": {"chat_template_kwargs": {"chat_template": "{{"}}}, "invalid_prompt", ""),
+        (
+            {"extra_body": {"chat_template_kwargs": {"chat_template": "{{"}}},
+            "invalid_request",
+            "chat_template",
+        ),
+        (
+            {"extra_body": {"chat_template_kwargs": {"padding": "max_length"}}},
+            "invalid_request",
+            "padding",
+        ),
+        ({"extra_body": {"chat_template_kwargs": {"messages": []}}}, "invalid_request", "messages"),
+        ({"max_tokens": 10**9}, "invalid_field", "max_tokens"),
+        ({"logit_bias": {"5": -1000}}, "invalid_field", "logit_bias"),
+        ({"extra_body": {"repetition_penalty": 1e-300}}, "invalid_field", "repetition_penalty"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}]},
+            "invalid_request",
+            "text",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [1]}]},
+            "invalid_request",
+            "tool_calls",
+        ),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
@@ -116,14 +140,58 @@ def test_another_model_is_not_found(client):
         client.embeddings.create(model="bytes", input="x")
 
 
-def test_what_is_no_json_is_refused(address):
-    request = urllib.request.Request(
-        f"{address}/v1/chat/completions", b"{", {"Content-Type": "application/json"}
-    )
+def post(address: str, body: bytes, **headers: str) -> tuple[int, dict[str, Any]]:
+    """Status and body of a request as it stands."""
+    request = urllib.request.Request(f"{address}/v1/chat/completions", body, headers)
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+@pytest.mark.parametrize("body", [b"{", b"", b"[1]", b'{"messages": "\\ud800"}', b"[" * 20000])
+def test_what_is_no_request_is_refused(address, body):
+    status, answer = post(address, body)
+    assert (status, answer["error"]["code"]) == (400, "invalid_field")
+    assert answer["error"]["message"]
+
+
+def test_no_content_type_is_needed(address):
+    body = json.dumps({"messages": MESSAGES, "max_tokens": 2}).encode()
+    assert post(address, body)[0] == 200
+    assert post(address, body, **{"Content-Type": "text/plain"})[0] == 200
+
+
+def test_an_address_that_is_none_says_where_they_are(address):
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(request)
-    assert caught.value.code == 400
-    assert json.load(caught.value)["error"]["code"] == "invalid_field"
+        urllib.request.urlopen(f"{address}/chat/completions", b"{}")
+    assert caught.value.code == 404
+    assert "/v1" in json.load(caught.value)["error"]["message"]
+
+
+def test_health_can_be_asked_for_its_head(address):
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{address}/health", method="HEAD")
+    ) as answer:
+        assert answer.status == 200
+
+
+def test_a_body_that_is_too_large_is_refused_before_it_is_read(server_model, serve):
+    with serve(server_model, Settings(most_bytes=1000)) as address:
+        body = json.dumps({"messages": [{"role": "user", "content": "x" * 2000}]}).encode()
+        status, answer = post(address, body)
+        assert (status, answer["error"]["code"]) == (413, "request_too_large")
+
+        def chunks() -> Any:
+            yield from (body[i : i + 100] for i in range(0, len(body), 100))
+
+        raw = http.client.HTTPConnection(address.removeprefix("http://"))
+        # no length is said beforehand
+        raw.request("POST", "/v1/chat/completions", chunks(), encode_chunked=True,
+                    headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+        assert raw.getresponse().status == 413
+        assert post(address, json.dumps({"messages": MESSAGES, "max_tokens": 2}).encode())[0] == 200
 
 
 def test_half_a_surrogate_pair_is_refused(address):
@@ -143,10 +211,26 @@ def test_a_key_is_asked_for(server_model, serve):
             wrong.models.list()
         with pytest.raises(openai.AuthenticationError):
             wrong.chat.completions.create(model="mine", messages=MESSAGES)
+        for header, status in (
+            ("bearer secret", 200),
+            ("Bearer  secret", 200),
+            ("secret", 401),
+            ("Bearer secre", 401),
+            ("Bearer sécret", 401),
+        ):
+            body = json.dumps({"messages": MESSAGES, "max_tokens": 1}).encode()
+            assert post(address, body, Authorization=header)[0] == status, header
+        # nothing of a request is read for a stranger
+        assert post(address, b"{")[0] == 401
         right = openai.OpenAI(base_url=f"{address}/v1", api_key="secret", max_retries=0)
         assert [model.id for model in right.models.list().data] == ["mine"]
         with urllib.request.urlopen(f"{address}/health") as answer:
             assert json.load(answer)["status"] == "ok"
+
+
+def test_a_key_must_say_something():
+    with pytest.raises(ValueError, match="empty"):
+        Settings(api_key="")
 
 
 class Held:
@@ -184,11 +268,11 @@ def test_too_many_requests_are_told_to_come_again(server_model, serve):
             assert caught.value.status_code == 503
             assert caught.value.body["code"] == "overloaded"
             assert caught.value.response.headers["Retry-After"] == "1"
-            # two answers do not fit either, and leave nothing behind
             held.open.set()
             asking.join(60)
         assert answers
-        with pytest.raises(openai.APIStatusError):
+        # what can never fit is no matter of waiting
+        with pytest.raises(openai.BadRequestError, match="2 answers"):
             client.chat.completions.create(**settings, n=2)
         assert client.chat.completions.create(**settings).choices
 
@@ -222,6 +306,33 @@ def test_a_client_that_goes_away_frees_its_place(server_model, serve):
         wait_until_free()
         short = client.chat.completions.create(**{**settings, "max_tokens": 3})
         assert short.usage.completion_tokens <= 3
+
+
+def test_a_client_that_leaves_while_it_waits_frees_its_place(server_model, serve):
+    settings = {"model": "bytes", "messages": MESSAGES, "max_tokens": 4}
+    with serve(server_model, Settings(batch_size=1)) as address:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=1)
+
+        def waiting() -> int:
+            with urllib.request.urlopen(f"{address}/health") as answer:
+                return json.load(answer)["waiting"]
+
+        with Held(server_model) as held:
+            first = threading.Thread(
+                target=lambda: client.with_options(timeout=60).chat.completions.create(**settings)
+            )
+            first.start()
+            assert held.entered.wait(60)
+            for stream in (False, True):
+                with pytest.raises(openai.APITimeoutError):
+                    client.chat.completions.create(stream=stream, **settings)
+            # the engine looks between rounds
+            held.open.set()
+            first.join(60)
+            until = time.monotonic() + 30
+            while waiting() and time.monotonic() < until:
+                time.sleep(0.01)
+            assert not waiting()
 
 
 def test_a_model_that_fails_in_the_middle_of_a_stream_is_told_in_it(server_model, serve):

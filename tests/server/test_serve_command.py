@@ -15,6 +15,7 @@ import typer
 from typer.testing import CliRunner
 
 from structspec.cli.app import app
+from structspec.server import running
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +62,46 @@ def test_a_server_answers_and_ends_on_ctrl_c(folder):
         process.kill()
 
 
-def test_options_reach_the_server(folder, monkeypatch):
-    import uvicorn
+def test_ctrl_c_ends_a_busy_server_when_its_grace_is_over(folder):
+    """A stream that is under way says why it ends."""
+    command = [sys.executable, "-m", "structspec.cli.main", "serve", "--model", str(folder)]
+    command += ["--port", "0", "--threads", "1", "--grace", "0.5", "--name", "mine"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    timer = threading.Timer(120, process.kill)
+    timer.start()
+    try:
+        assert process.stderr is not None
+        address = next(
+            found[1]
+            for line in process.stderr
+            if (found := re.search(r"running on (http://\S+)", line))
+        )
+        reading = threading.Thread(target=process.stderr.read)
+        reading.start()
+        body = {
+            "messages": [{"role": "user", "content": "hi"}],
+            "structured_outputs": {"regex": "[a-z]{400}"},
+            "temperature": 1.5,
+            "stream": True,
+        }
+        request = urllib.request.Request(
+            f"{address}/v1/chat/completions", json.dumps(body).encode()
+        )
+        answers = [urllib.request.urlopen(request, timeout=60) for _ in range(12)]
+        process.send_signal(signal.SIGINT)
+        told = [answer.read().decode() for answer in answers]
+        process.wait(30)
+        assert all("[DONE]" in text or "shutting down" in text for text in told)
+        assert any("shutting down" in text for text in told)
+        reading.join(10)
+    finally:
+        timer.cancel()
+        process.kill()
 
+
+def test_options_reach_the_server(folder, monkeypatch):
     seen = {}
-    monkeypatch.setattr(uvicorn, "run", lambda app, **settings: seen.update(app=app, **settings))
+    monkeypatch.setattr(running, "run", lambda app, **settings: seen.update(app=app, **settings))
     command = ["serve", "--model", str(folder), "--port", "81", "--draft", "none"]
     command += ["--batch-size", "3", "--api-key", "k", "--allow-origin", "*"]
     result = CliRunner().invoke(app, command)
