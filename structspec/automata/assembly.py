@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -12,9 +11,10 @@ from structspec.automata.encode import MOST_COPIES, Program
 from structspec.automata.subsets import merge_classes
 from structspec.automata.tables import PLAIN, IntArray, MembersTable, Network
 from structspec.errors import UnsupportedFeature
+from structspec.records import record
 
 
-@dataclass(frozen=True)
+@record
 class Determinised:
     """What `subsets` made: classes, edges by state, and the states of the roots.
 
@@ -65,7 +65,7 @@ def assemble(
     class_bytes = tuple(by_class[a:b] for a, b in pairwise((0, *ends)))
     n_edges = int(edge_start[-1])
     final = d.marks[:, 2].astype(np.uint8)
-    quiet = (np.diff(edge_start) == 0) & (np.diff(d.call_start) == 0) & (np.diff(d.op_start) == 0)
+    quiet = _empty(edge_start) & _empty(d.call_start) & _empty(d.op_start)
     tail = (final[d.call_target] != 0) & quiet[d.call_target] & (rules[d.call_rule, 1] == PLAIN)
     entries = d.roots[: len(rules)]
     assert n_bytes <= 256
@@ -99,6 +99,11 @@ def assemble(
         start_nullable=start_nullable,
         specials=program.specials,
     )
+
+
+def _empty(start: IntArray) -> NDArray[np.bool_]:
+    """Which rows of a compressed table hold nothing."""
+    return start[1:] == start[:-1]
 
 
 def _members_table(program: Program, lists: IntArray, roots: IntArray) -> MembersTable:

@@ -286,8 +286,9 @@ class Automaton:
         sizes = np.diff(n.members.start)[n.members.any_order.astype(bool)]
         words = 1 + -(-int(sizes.max(initial=1)) // 32)  # the count, then a bit per member
         room |= {slot: 4 * initial for slot, _, _ in _HASHES}
-        room |= {Slot.BITS: 64 * words} | dict.fromkeys(_SCRATCHES, _SCRATCH)
+        room[Slot.BITS] = 64 * words
         memory.put_zeros(room)
+        memory.put_scratch(dict.fromkeys(_SCRATCHES, _SCRATCH))
         memory.put(Slot.BITS, memory.get(Slot.BITS).view(np.uint32))
         count = np.zeros(len(Count), np.int32)
         count[Count.CLASSES] = n.n_classes

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,8 +137,9 @@ def solve_costs(
     class_enabled = np.zeros(network.n_classes, np.bool_)
     sample = np.full(network.n_classes, -1, np.int32)  # a writable byte of the class
     writable = np.flatnonzero(enabled)[::-1]
-    sample[network.class_of[writable]] = writable  # the last one stays: the first byte
-    class_enabled[network.class_of[writable]] = True
+    classes = network.class_of[writable]
+    sample[classes] = writable  # the last one stays: the first byte
+    class_enabled[classes] = True
     for index, name in enumerate(network.specials):
         class_enabled[network.special_class(index)] = specials is None or name in specials
     n = network
@@ -147,35 +149,32 @@ def solve_costs(
         n.n_states, n.edge_start, n.edge_class, n.edge_target, n.op_start, n.op_kind,
         n.op_argument, n.kind, n.data, m.start, class_enabled,
     )  # fmt: skip
-    reach_start, reach_member, reach_bytes, reach_via = reach
+    reach_start, reach_member, reach_bytes, ways = reach
     characters = fewest_characters(
         n.edge_start, n.edge_class, n.edge_target, n.call_start, n.call_rule, n.call_target,
         n.op_start, n.op_kind, n.op_first, n.op_second, n.final, n.kind, n.rule_entry,
         class_enabled,
     )  # fmt: skip
-    base = np.full(n.n_states, UNREACHABLE, np.int32)
     via = np.full(n.n_states, -1, np.int32)
-    rule = np.full(n.n_rules, UNREACHABLE, np.int32)
-    copy = np.full(len(n.loop_min), UNREACHABLE, np.int32)
     cells = np.where(m.any_order == 1, 0, (m.levels.astype(np.int64) + 1) * np.diff(m.start))
     if wide(cells.sum()) > _MOST_CELLS:
         raise BudgetExceeded("states", _MOST_CELLS, wide(cells.sum()))
     table = np.zeros(m.n_lists + 1, np.int32)
     table[1:] = np.cumsum(cells)
-    shape = (
-        np.full(slots, UNREACHABLE, np.int32),  # value
-        np.full(slots, UNREACHABLE, np.int32),  # key
-        np.zeros(slots, np.int32),  # next required
-        np.full(slots, -1, np.int32),  # order
-        table,
-        np.full(wide(table[-1]), UNREACHABLE, np.int32),  # rest
-        np.full(wide(table[-1]), UNREACHABLE, np.int32),  # total
+    # PERF: one block for all that begins as unreachable, since each array has its price.
+    sizes = (n.n_states, n.n_rules, len(n.loop_min), slots, slots, table[-1], table[-1])
+    ends = [int(end) for end in accumulate(sizes)]
+    unknown = np.full(ends[-1], UNREACHABLE, np.int32)
+    base, rule, copy, value, key, rest, total = (
+        unknown[first:end] for first, end in pairwise((0, *ends))
     )
+    next_required, member_order = np.zeros(slots, np.int32), np.full(slots, -1, np.int32)
+    shape = (value, key, next_required, member_order, table, rest, total)
     # The types that the run-time memory has: one version of each kernel is compiled.
     required, repeatable = m.required.astype(np.int32), m.repeatable.astype(np.int32)
     no_bytes = np.zeros(0, np.uint8)
     no_nodes = np.zeros(0, np.int32)
-    order = np.arange(n.n_states, dtype=np.int32)[::-1].copy()
+    order = np.arange(n.n_states - 1, -1, -1, dtype=np.int32)
     common = (
         n.edge_start, n.edge_class, n.edge_target, n.call_start, n.call_rule, n.call_target,
         n.op_start, n.op_kind, n.op_first, n.op_second, n.final, n.kind, n.data, characters,
@@ -201,13 +200,11 @@ def solve_costs(
     cost = reach_bytes
     if trie is not None:
         cost = key_tokens(
-            n.edge_start, n.edge_class, n.edge_target, sample, reach_start, reach_member,
-            reach_bytes, reach_via, trie.byte, trie.skip, trie.terminal, trie.root,
-        )  # fmt: skip
+            n.edge_class, sample, ways, trie.byte, trie.skip, trie.terminal, trie.root
+        )
         # A way to the end passes states with ever fewer bytes: in that order few sweeps do.
         order = np.argsort(base, kind="stable").astype(np.int32)
-        for array in (base, rule, copy, shape[0], shape[1], shape[5], shape[6]):
-            array[:] = UNREACHABLE
+        unknown[:] = UNREACHABLE
         _sweep(
             *common,
             cost,

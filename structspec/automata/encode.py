@@ -21,10 +21,9 @@ Cost: one Python step per distinct node and child. Sibling: `network`, which dri
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from numpy.typing import NDArray
 from structspec import ir
 from structspec.automata.utf8 import ByteRange, utf8_sequences
 from structspec.errors import BudgetExceeded
+from structspec.records import record
 
 __all__ = ["Program", "encode"]
 
@@ -52,7 +52,7 @@ FIRST_MASK = 256
 _Suffix = tuple[ByteRange, ...]
 
 
-@dataclass(frozen=True)
+@record
 class Program:
     """The arrays of one grammar; N entries.
 
@@ -105,12 +105,20 @@ class _Encoder:
         self._suffix_mask, self._suffix_next = [0], [0]
         self._char_mask: list[int] = []
         self._char_suffix: list[int] = []
-        self._chars: dict[tuple[tuple[int, int], ...], tuple[int, int]] = {}
+        self._chars: dict[tuple[tuple[int, int], ...], tuple[int, int, int]] = {}
 
     def encode(self) -> Program:
         rules, order, number = self._rules, self._order, self._number
-        numbers, known, entry = self._numbers, self._numbers.get, self._numbers.__getitem__
-        rows: list[int] = []  # seven numbers for each node
+        numbers, known, later = self._numbers, self._numbers.get, self._order.append
+        # PERF: most compiles spend much of their time here; `is` is the quickest question, local
+        # names are quicker than others, and most entries need three numbers of seven.
+        text_of, sequence, choice, rule = ir.Bytes, ir.Sequence, ir.Choice, ir.Rule
+        repeat, variant, characters = ir.Repeat, ir.Variant, ir.Chars
+        kind = bytearray()
+        first: list[int] = []
+        last: list[int] = []
+        # entry, low, high, size, longest where they are not 0, 0, 0, -1
+        rest: list[tuple[int, int, int, int, int]] = []
         child: list[int] = []
         edges: list[tuple[int, int, int]] = []  # (child index, source, target) of automata
         flat: list[tuple[int, ir.FlatEdges]] = []  # with the index of the first child
@@ -118,49 +126,51 @@ class _Encoder:
         text = bytearray()
         lists: list[ir.Members] = []
         specials: dict[str, int] = {}
-        for node in order:  # grows while it is walked
-            start, end, least, most, states, bound = len(child), -1, 0, 0, 0, -1
-            # PERF: most compiles spend much of their time here; `is` is the quickest question.
+        for entry, node in enumerate(order):  # grows while it is walked
             cls = type(node)
-            if cls is ir.Bytes:
-                what, start = BYTES, len(text)
+            if cls is text_of:
+                kind.append(BYTES)
+                first.append(len(text))
                 text += node.value
-                end = len(text)
-            elif cls is ir.Sequence or cls is ir.Choice:
-                what = SEQUENCE if cls is ir.Sequence else CHOICE
-                try:
-                    child += map(entry, map(id, node.items))
-                except KeyError:  # some item is new
-                    del child[start:]
-                    for item in node.items:
-                        found = known(id(item))
-                        if found is None:
-                            found = numbers[id(item)] = number(item)
-                        child.append(found)
-            elif cls is ir.Rule:
-                what, least = RULE, int(node.called)
-                child.append(number(rules[node.name]))
-            elif cls is ir.Variant:
-                what = VARIANT
-                child.append(number(node.item))
-            elif cls is ir.Chars:
-                what = CHARS
-                start, end = self._characters(node.ranges)
-                least = len(node.ranges) + 3 * sum([top > 0x7F for _, top in node.ranges])
-            elif cls is ir.Repeat:
-                what = REPEAT
-                least, upper = min(node.minimum, MOST_COPIES + 1), node.maximum
+                last.append(len(text))
+                continue
+            if cls is characters:
+                start, end, weight = self._characters(node.ranges)
+                kind.append(CHARS)
+                first.append(start)
+                last.append(end)
+                rest.append((entry, weight, 0, 0, -1))
+                continue
+            first.append(len(child))
+            items: Any = ()
+            if cls is sequence or cls is choice:
+                kind.append(SEQUENCE if cls is sequence else CHOICE)
+                items = node.items
+            elif cls is variant:
+                kind.append(VARIANT)
+                items = (node.item,)
+            elif cls is rule:
+                kind.append(RULE)
+                items = (rules[node.name],)
+                if node.called:
+                    rest.append((entry, 1, 0, 0, -1))
+            elif cls is repeat:
+                upper = node.maximum
                 most = -1 if upper is None or upper > MOST_COPIES else upper
+                rest.append((entry, min(node.minimum, MOST_COPIES + 1), most, 0, -1))
                 if upper is not None and upper < node.minimum:
-                    what = CHOICE
+                    kind.append(CHOICE)
                 else:
-                    child.append(number(node.item))
+                    kind.append(REPEAT)
+                    items = (node.item,)
             elif cls is ir.Automaton:
-                what, states, least = AUTOMATON, len(node.edges), len(accepting)
-                accepting += node.accepting
-                most = len(accepting)
+                kind.append(AUTOMATON)
+                bound = -1
                 if node.longest is not None and node.longest <= MOST_COPIES:
                     bound = node.longest
+                start = len(accepting)
+                accepting += node.accepting
+                rest.append((entry, start, len(accepting), len(node.edges), bound))
                 by_state: Any = node.edges
                 if type(by_state) is ir.FlatEdges:
                     flat.append((len(child), by_state))
@@ -175,12 +185,26 @@ class _Encoder:
                         edges.append((len(child), source, target))
                         child.append(found)
             elif cls is ir.Special:
-                what, least = SPECIAL, specials.setdefault(node.name, len(specials))
+                kind.append(SPECIAL)
+                rest.append((entry, specials.setdefault(node.name, len(specials)), 0, 0, -1))
             else:
-                what, least, most = MEMBERS, len(lists), int(_may_be_empty(node))
+                kind.append(MEMBERS)
+                rest.append((entry, len(lists), int(_may_be_empty(node)), 0, -1))
                 lists.append(node)
-                child += self._members(node)
-            rows += (what, start, len(child) if end < 0 else end, least, most, states, bound)
+                items = self._members(node)
+            for item in items:
+                key = id(item)
+                found = known(key)
+                if found is None:
+                    its = type(item)
+                    if its is rule or its is repeat:
+                        found = number(item)
+                    else:
+                        found = len(order)
+                        later(item)
+                    numbers[key] = found
+                child.append(found)
+            last.append(len(child))
         ends = np.zeros((2, len(child)), np.int32)
         if edges:
             places = np.array(edges, np.int32)
@@ -189,12 +213,15 @@ class _Encoder:
             here = slice(start, start + len(by_state.target))
             ends[0, here] = np.repeat(np.arange(len(by_state)), np.diff(by_state.cuts))
             ends[1, here] = by_state.target
-        columns = np.ascontiguousarray(_ints(rows).reshape(-1, 7).T)
-        kind, first, last, low, high, size, longest = columns
+        low, high, size, longest = bounds = np.zeros((4, len(kind)), np.int32)
+        longest[:] = -1
+        if rest:
+            given = _ints(list(chain.from_iterable(rest))).reshape(-1, 5)
+            bounds[:, given[:, 0]] = given[:, 1:].T
         return Program(
-            kind.astype(np.uint8), first, last, low, high, size, longest, _ints(child), ends[0],
-            ends[1],
-            np.frombuffer(bytes(text), np.uint8).copy(), _ints(self._char_mask),
+            np.frombuffer(kind, np.uint8), _ints(first), _ints(last), low, high, size, longest,
+            _ints(child), ends[0], ends[1],
+            np.frombuffer(text, np.uint8), _ints(self._char_mask),
             _ints(self._char_suffix), _ints(accepting), _ints(self._suffix_mask),
             _ints(self._suffix_next), _mask_words(list(self._masks)), lists, tuple(specials),
         )  # fmt: skip
@@ -212,13 +239,13 @@ class _Encoder:
             self._order.append(node)
         return found
 
-    def _members(self, node: ir.Members) -> Iterator[int]:
-        number = self._number
+    def _members(self, node: ir.Members) -> list[ir.Node]:
+        """The separator, then key and value of each member; equal values are one object."""
         if node.minimum > MOST_COPIES:
             raise BudgetExceeded("states", MOST_COPIES, node.minimum)
         values: dict[ir.Node, ir.Node] = {}  # equal values share their states
-        by_id: dict[int, int] = {}  # spares the hash of large nodes
-        yield number(node.separator)
+        by_id: dict[int, ir.Node] = {}  # spares the hash of large nodes
+        found: list[ir.Node] = [node.separator]
         repeated = False
         for member in node.members:
             if member.repeatable and member.required:
@@ -226,21 +253,23 @@ class _Encoder:
             if repeated and not member.repeatable:
                 raise ValueError("repeatable members must come last")
             repeated = member.repeatable
-            yield number(member.key)
             value = by_id.get(id(member.value))
             if value is None:
-                value = number(values.setdefault(member.value, member.value))
-                by_id[id(member.value)] = value
-            yield value
+                value = by_id[id(member.value)] = values.setdefault(member.value, member.value)
+            found += (member.key, value)
+        return found
 
-    def _characters(self, ranges: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+    def _characters(self, ranges: tuple[tuple[int, int], ...]) -> tuple[int, int, int]:
+        """The part of `char_mask` and the weight."""
         found = self._chars.get(ranges)
         if found is None:
             start = len(self._char_mask)
-            for suffix, mask in _characters(ranges):
-                self._char_mask.append(self._mask(mask))
-                self._char_suffix.append(self._suffix(suffix))
-            found = self._chars[ranges] = start, len(self._char_mask)
+            parts, weight = _characters(ranges)
+            for suffix, mask in parts:
+                known = mask.bit_length() - 1 if mask & (mask - 1) == 0 else self._mask(mask)
+                self._char_mask.append(known)
+                self._char_suffix.append(self._suffix(suffix) if suffix else 0)
+            found = self._chars[ranges] = start, len(self._char_mask), weight
         return found
 
     def _mask(self, mask: int) -> int:
@@ -263,14 +292,14 @@ def _may_be_empty(node: ir.Members) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _characters(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[_Suffix, int], ...]:
-    """The first bytes of the characters, by what follows them."""
+def _characters(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[tuple[_Suffix, int], ...], int]:
+    """The first bytes of the characters, by what follows them; the weight of all."""
     found: dict[_Suffix, int] = {}
     for low, high in ranges:
         for sequence in utf8_sequences(low, high):
             rest = sequence[1:]
             found[rest] = found.get(rest, 0) | _byte_mask(*sequence[0])
-    return tuple(found.items())
+    return tuple(found.items()), len(ranges) + 3 * sum([top > 0x7F for _, top in ranges])
 
 
 def _byte_mask(low: int, high: int) -> int:
@@ -283,5 +312,5 @@ def _mask_words(masks: list[int]) -> NDArray[np.uint64]:
 
 
 def _ints(values: list[int]) -> IntArray:
-    # Twice as quick as np.array.
-    return np.frombuffer(array("i", values), np.int32)
+    # Four times as quick as np.array.
+    return np.frombuffer(bytearray(pack(f"{len(values)}i", *values)), np.int32)

@@ -42,6 +42,7 @@ from structspec.automata.tables import (
     PLAIN,
     REST,
 )
+from structspec.automata.views import view_i32, view_rows
 from structspec.machine_code.kernel import kernel
 
 #: Types of edges.
@@ -83,17 +84,20 @@ def fragments(  # type: ignore[no-untyped-def]
     and separator state; values[V]: the state where each member's value begins, list by list.
     """
     n = len(kind)
+    # PERF: an array that a loop assigns anew is counted at every step of that loop, with atomic
+    # instructions that took half of the time. So they grow in outer loops only, and what works on
+    # them works on views.
     S = 4096
-    head = np.full(S, -1, np.int32)
-    empty = np.full(S, -1, np.int32)
-    marks = np.zeros((S, 4), np.int32)
-    edges = np.zeros((8192, 4), np.int32)
+    all_head = np.full(S, -1, np.int32)
+    all_empty = np.full(S, -1, np.int32)
+    all_marks = np.zeros((S, 4), np.int32)
+    all_edges = np.zeros((8192, 4), np.int32)
     ops = np.zeros((256, 4), np.int32)
-    rules = np.zeros((64, 4), np.int32)  # the last column: the entry
+    rules = np.zeros((n + 1, 4), np.int32)  # the last column: the entry
     loops = np.zeros((64, 2), np.int32)
     lists = np.zeros((64, 3), np.int32)
     values = np.zeros(256, np.int32)
-    tasks = np.zeros((1024, 4), np.int32)  # entry, start, end, flags (1: variant, 2: flat)
+    all_tasks = np.zeros((1024, 4), np.int32)  # entry, start, end, flags (1: variant, 2: flat)
     rule_of = np.full(n, -1, np.int32)
     value_start = np.full(n, -1, np.int32)
     value_list = np.full(n, -1, np.int32)
@@ -119,6 +123,24 @@ def fragments(  # type: ignore[no-untyped-def]
         part = 0
         key, separator, value_end, final = MINUS_ONE, MINUS_ONE, MINUS_ONE, MINUS_ONE
         while part < n_parts and code == FINE:
+            # Room for what begins a part.
+            room = wide(8)
+            if is_members:
+                room += wide(last[body] - first[body])
+            elif is_bounded:
+                room += 2 * wide(size[body]) + wide(last[body] - first[body])
+            while n_states + room > len(all_head):
+                all_head, all_empty, all_marks = _more_states(all_head, all_empty, all_marks)
+            while n_edges + room > len(all_edges):
+                all_edges = _grown_rows(all_edges)
+            while room > len(all_tasks):
+                all_tasks = _grown_rows(all_tasks)
+            while n_ops + room > len(ops):
+                ops = _grown_rows(ops)
+            while n_values + room > len(values):
+                values = _grown(values)
+            head, empty, marks = view_i32(all_head), view_i32(all_empty), view_rows(all_marks)
+            edges, tasks = view_rows(all_edges), view_rows(all_tasks)
             if part == 0:
                 first_new = n_states
                 if is_members:
@@ -132,8 +154,6 @@ def fragments(  # type: ignore[no-untyped-def]
                     mark_kind, mark_data = BOUNDED, n_loops
                 else:
                     n_new = 2
-                while n_states + n_new > len(head):
-                    head, empty, marks = _more_states(head, empty, marks)
                 for s in range(first_new, first_new + n_new):
                     marks[s, 0] = mark_kind
                     marks[s, 1] = mark_data
@@ -144,10 +164,6 @@ def fragments(  # type: ignore[no-untyped-def]
                 rules[r, 0] = first_new
                 rules[r, 1] = mark_kind
                 rules[r, 2] = mark_data
-                if n_ops + 2 > len(ops):
-                    ops = _grown_rows(ops)
-                if n_edges + 2 > len(edges):
-                    edges = _grown_rows(edges)
                 if is_members:
                     key, separator, value_end = first_new, first_new + 1, first_new + 2
                     marks[key, 3] = 1
@@ -172,12 +188,8 @@ def fragments(  # type: ignore[no-untyped-def]
                     for k in range(first[body] + 1, last[body], 2):
                         accept = n_states
                         n_states += 1
-                        if n_states > len(head):
-                            head, empty, marks = _more_states(head, empty, marks)
                         marks[accept, 0] = MEMBER_KEY
                         marks[accept, 1] = n_lists
-                        if n_tasks == len(tasks):
-                            tasks = _grown_rows(tasks)
                         tasks[n_tasks, 0] = child[k]
                         tasks[n_tasks, 1] = key
                         tasks[n_tasks, 2] = accept
@@ -188,23 +200,15 @@ def fragments(  # type: ignore[no-untyped-def]
                             value_list[value] = n_lists
                             value_start[value] = n_states
                             n_states += 1
-                            if n_states > len(head):
-                                head, empty, marks = _more_states(head, empty, marks)
                             marks[n_states - 1, 0] = MEMBER_VALUE
                             marks[n_states - 1, 1] = n_lists
                             marks[n_states - 1, 3] = 1
-                        if n_values == len(values):
-                            values = _grown(values)
                         values[n_values] = value_start[value]
                         n_values += 1
-                        if n_ops == len(ops):
-                            ops = _grown_rows(ops)
                         ops[n_ops, 0] = MEMBER
                         ops[n_ops, 1] = (k - first[body] - 1) // 2
                         ops[n_ops, 2] = value_start[value]
                         ops[n_ops, 3] = -1
-                        if n_edges == len(edges):
-                            edges = _grown_rows(edges)
                         n_edges = _edge(edges, n_edges, head, accept, OPERATION, n_ops, MINUS_ONE)
                         n_ops += 1
                 elif is_loop:
@@ -241,12 +245,6 @@ def fragments(  # type: ignore[no-untyped-def]
                     loops[n_loops, 1] = longest[body]
                     begin, stop = wide(first[body]), wide(last[body])
                     ended = first_new + wide(size[body])
-                    while n_ops + wide(size[body]) > len(ops):
-                        ops = _grown_rows(ops)
-                    while n_edges + wide(size[body]) > len(edges):
-                        edges = _grown_rows(edges)
-                    while stop - begin > len(tasks):
-                        tasks = _grown_rows(tasks)
                     for s in range(wide(size[body])):
                         ops[n_ops + s, 0] = CHARACTER
                         ops[n_ops + s, 1] = n_loops
@@ -277,8 +275,6 @@ def fragments(  # type: ignore[no-untyped-def]
                     if value_list[value] != n_lists:
                         continue
                     value_list[value] = -1  # written once
-                    if n_tasks == len(tasks):
-                        tasks = _grown_rows(tasks)
                     tasks[n_tasks, 0] = value
                     tasks[n_tasks, 1] = value_start[value]
                     tasks[n_tasks, 2] = value_end
@@ -286,184 +282,205 @@ def fragments(  # type: ignore[no-untyped-def]
                     n_tasks += 1
                 n_lists += 1
             part += 1
-            while n_tasks > 0:
-                if n_states > most_states or n_tasks > 4 * most_states:
-                    code = TOO_LARGE
-                    break
-                n_tasks -= 1
-                node = wide(tasks[n_tasks, 0])
-                start, end = wide(tasks[n_tasks, 1]), wide(tasks[n_tasks, 2])
-                flags = wide(tasks[n_tasks, 3])
-                variant = flags & 1
-                what = kind[node]
-                begin, stop = wide(first[node]), wide(last[node])
-                called = -1
-                copies = 0
-                if what == REPEAT:
-                    copies = wide(high[node]) if high[node] >= 0 else wide(low[node] + 1)
-                    heavy = max(1, wide(weight[child[begin]])) * copies > expand
-                    counted = high[node] >= 0 or low[node] > 1
-                    if counted and copies > 1 and heavy and not flags & 2:
-                        called = node
-                        copies = 0
-                # Room for all that one entry may add.
-                room = max(stop - begin, max(copies, wide(size[node]))) + 8
-                if what == CHARS:
-                    room = 4 * room
-                n_steps += 1
-                if n_steps > _MOST_STEPS:
-                    code = TOO_SLOW
-                    break
-                if room > 4 * most_states or n_edges > 16 * most_states:
-                    code = TOO_LARGE
-                    break
-                while n_states + room > len(head):
-                    head, empty, marks = _more_states(head, empty, marks)
-                while n_edges + 2 * room > len(edges):
-                    edges = _grown_rows(edges)
-                while n_tasks + room > len(tasks):
-                    tasks = _grown_rows(tasks)
-                before = n_states
-                if what == BYTES:
-                    if begin == stop:
-                        n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, end)
-                    here = start
-                    for k in range(begin, stop):
-                        there = end
-                        if k < stop - 1:
-                            there = n_states
-                            n_states += 1
-                        n_edges = _edge(
-                            edges, n_edges, head, here, BYTE, 2 * wide(text[k]) + variant, there
-                        )
-                        variant = 0
-                        here = there
-                elif what == CHARS:
-                    for k in range(begin, stop):
-                        rest = end
-                        s = wide(char_suffix[k])
-                        if s:
-                            rest = wide(suffix_state[s])
-                            fresh = suffix_end[s] != end
-                            if fresh:
-                                rest = n_states
-                            at = rest
-                            while fresh:  # write the chain up to a part that is there already
-                                suffix_end[s] = end
-                                suffix_state[s] = at
-                                n_states = max(n_states, at + 1)
-                                label = 2 * wide(suffix_mask[s])
-                                s = wide(suffix_next[s])
-                                there = end
-                                fresh = False
-                                if s:
-                                    there = wide(suffix_state[s])
-                                    fresh = suffix_end[s] != end
-                                    if fresh:
-                                        there = n_states
-                                n_edges = _edge(edges, n_edges, head, at, BYTE, label, there)
-                                at = there
-                        label = 2 * wide(char_mask[k]) + variant
-                        n_edges = _edge(edges, n_edges, head, start, BYTE, label, rest)
-                elif what == SPECIAL:
-                    label = 2 * (-1 - wide(low[node])) + variant
-                    n_edges = _edge(edges, n_edges, head, start, BYTE, label, end)
-                elif what == SEQUENCE:
-                    if begin == stop:
-                        n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, end)
-                    here = start
-                    for k in range(begin, stop):
-                        there = end
-                        if k < stop - 1:
-                            there = n_states
-                            n_states += 1
-                        _task(tasks, n_tasks, child[k], here, there, flags)
+            room = wide(8)
+            while n_tasks > 0 and code != TOO_LARGE and code != TOO_SLOW:
+                while n_states + room > len(all_head):
+                    all_head, all_empty, all_marks = _more_states(all_head, all_empty, all_marks)
+                while n_edges + 2 * room > len(all_edges):
+                    all_edges = _grown_rows(all_edges)
+                while n_tasks + room > len(all_tasks):
+                    all_tasks = _grown_rows(all_tasks)
+                head, empty, marks = view_i32(all_head), view_i32(all_empty), view_rows(all_marks)
+                edges, tasks = view_rows(all_edges), view_rows(all_tasks)
+                while n_tasks > 0:
+                    if n_states > most_states or n_tasks > 4 * most_states:
+                        code = TOO_LARGE
+                        break
+                    n_tasks -= 1
+                    node = wide(tasks[n_tasks, 0])
+                    start, end = wide(tasks[n_tasks, 1]), wide(tasks[n_tasks, 2])
+                    flags = wide(tasks[n_tasks, 3])
+                    variant = flags & 1
+                    what = kind[node]
+                    begin, stop = wide(first[node]), wide(last[node])
+                    called = -1
+                    copies = 0
+                    if what == REPEAT:
+                        copies = wide(high[node]) if high[node] >= 0 else wide(low[node] + 1)
+                        heavy = max(1, wide(weight[child[begin]])) * copies > expand
+                        counted = high[node] >= 0 or low[node] > 1
+                        if counted and copies > 1 and heavy and not flags & 2:
+                            called = node
+                            copies = 0
+                    # Room for all that one entry may add.
+                    room = max(stop - begin, max(copies, wide(size[node]))) + 8
+                    if what == CHARS:
+                        room = 4 * room
+                    if n_steps == _MOST_STEPS:
+                        code = TOO_SLOW
+                        break
+                    if room > 4 * most_states or n_edges > 16 * most_states:
+                        code = TOO_LARGE
+                        break
+                    if (
+                        n_states + room > len(head)
+                        or n_edges + 2 * room > len(edges)
+                        or n_tasks + room > len(tasks)
+                    ):
                         n_tasks += 1
-                        flags &= ~1
-                        here = there
-                elif what == CHOICE:
-                    for k in range(begin, stop):
-                        _task(tasks, n_tasks, child[k], start, end, flags)
-                        n_tasks += 1
-                elif what == AUTOMATON and longest[node] >= 0:
-                    called = node
-                elif what == AUTOMATON:
-                    zero = n_states
-                    n_states += size[node]
-                    n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, zero)
-                    for k in range(begin, stop):
-                        keep = flags if source[k] == 0 else flags & ~1
-                        _task(tasks, n_tasks, child[k], zero + source[k], zero + target[k], keep)
-                        n_tasks += 1
-                    for k in range(low[node], high[node]):
-                        if n_edges == len(edges):
-                            edges = _grown_rows(edges)
-                        n_edges = _edge(
-                            edges, n_edges, empty, zero + accepting[k], EMPTY, MINUS_ONE, end
-                        )
-                elif what == REPEAT:
-                    if called < 0:
-                        item = child[begin]
+                        break
+                    n_steps += 1
+                    before = n_states
+                    if what == BYTES:
+                        if begin == stop:
+                            n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, end)
                         here = start
-                        for _ in range(low[node] - (1 if high[node] < 0 else 0)):
-                            _task(tasks, n_tasks, item, here, n_states, flags)
+                        for k in range(begin, stop):
+                            there = end
+                            if k < stop - 1:
+                                there = n_states
+                                n_states += 1
+                            n_edges = _edge(
+                                edges, n_edges, head, here, BYTE, 2 * wide(text[k]) + variant, there
+                            )
+                            variant = 0
+                            here = there
+                    elif what == CHARS:
+                        for k in range(begin, stop):
+                            rest = end
+                            s = wide(char_suffix[k])
+                            if s:
+                                rest = wide(suffix_state[s])
+                                fresh = suffix_end[s] != end
+                                if fresh:
+                                    rest = n_states
+                                at = rest
+                                while fresh:  # write the chain up to a part that is there already
+                                    suffix_end[s] = end
+                                    suffix_state[s] = at
+                                    n_states = max(n_states, at + 1)
+                                    label = 2 * wide(suffix_mask[s])
+                                    s = wide(suffix_next[s])
+                                    there = end
+                                    fresh = False
+                                    if s:
+                                        there = wide(suffix_state[s])
+                                        fresh = suffix_end[s] != end
+                                        if fresh:
+                                            there = n_states
+                                    n_edges = _edge(edges, n_edges, head, at, BYTE, label, there)
+                                    at = there
+                            label = 2 * wide(char_mask[k]) + variant
+                            n_edges = _edge(edges, n_edges, head, start, BYTE, label, rest)
+                    elif what == SPECIAL:
+                        label = 2 * (-1 - wide(low[node])) + variant
+                        n_edges = _edge(edges, n_edges, head, start, BYTE, label, end)
+                    elif what == SEQUENCE:
+                        if begin == stop:
+                            n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, end)
+                        here = start
+                        for k in range(begin, stop):
+                            there = end
+                            if k < stop - 1:
+                                there = n_states
+                                n_states += 1
+                            _task(tasks, n_tasks, child[k], here, there, flags)
                             n_tasks += 1
-                            here = n_states
-                            n_states += 1
                             flags &= ~1
-                        if high[node] < 0:
-                            # The last copy that must be there is the one that loops: one copy
-                            # instead of two, or nested repeats would double the states each time.
-                            loop, done = n_states, n_states + 1
-                            n_states += 2
-                            n_edges = _edge(edges, n_edges, empty, here, EMPTY, MINUS_ONE, loop)
-                            _task(tasks, n_tasks, item, loop, done, flags)
+                            here = there
+                    elif what == CHOICE:
+                        for k in range(begin, stop):
+                            _task(tasks, n_tasks, child[k], start, end, flags)
                             n_tasks += 1
-                            n_edges = _edge(edges, n_edges, empty, done, EMPTY, MINUS_ONE, loop)
-                            n_edges = _edge(edges, n_edges, empty, done, EMPTY, MINUS_ONE, end)
-                            if low[node] == 0:
-                                n_edges = _edge(edges, n_edges, empty, loop, EMPTY, MINUS_ONE, end)
-                        else:
-                            n_edges = _edge(edges, n_edges, empty, here, EMPTY, MINUS_ONE, end)
-                            for _ in range(high[node] - low[node]):
+                    elif what == AUTOMATON and longest[node] >= 0:
+                        called = node
+                    elif what == AUTOMATON:
+                        zero = n_states
+                        n_states += size[node]
+                        n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, zero)
+                        for k in range(begin, stop):
+                            keep = flags if source[k] == 0 else flags & ~1
+                            _task(
+                                tasks, n_tasks, child[k], zero + source[k], zero + target[k], keep
+                            )
+                            n_tasks += 1
+                        for k in range(low[node], high[node]):
+                            n_edges = _edge(
+                                edges, n_edges, empty, zero + accepting[k], EMPTY, MINUS_ONE, end
+                            )
+                    elif what == REPEAT:
+                        if called < 0:
+                            item = child[begin]
+                            here = start
+                            for _ in range(low[node] - (1 if high[node] < 0 else 0)):
                                 _task(tasks, n_tasks, item, here, n_states, flags)
                                 n_tasks += 1
                                 here = n_states
                                 n_states += 1
+                                flags &= ~1
+                            if high[node] < 0:
+                                # The last copy that must be there is the one that loops: one
+                                # copy instead of two, or nested repeats would double the states
+                                # each time.
+                                loop, done = n_states, n_states + 1
+                                n_states += 2
+                                n_edges = _edge(edges, n_edges, empty, here, EMPTY, MINUS_ONE, loop)
+                                _task(tasks, n_tasks, item, loop, done, flags)
+                                n_tasks += 1
+                                n_edges = _edge(edges, n_edges, empty, done, EMPTY, MINUS_ONE, loop)
+                                n_edges = _edge(edges, n_edges, empty, done, EMPTY, MINUS_ONE, end)
+                                if low[node] == 0:
+                                    n_edges = _edge(
+                                        edges, n_edges, empty, loop, EMPTY, MINUS_ONE, end
+                                    )
+                            else:
                                 n_edges = _edge(edges, n_edges, empty, here, EMPTY, MINUS_ONE, end)
-                elif what == RULE:
-                    # Other spellings are rarely taken: a call keeps their states out of callers.
-                    light = weight[node] <= inline and not flags & 1 and not low[node]
-                    if flags & 2 or light:
-                        _task(tasks, n_tasks, child[begin], start, end, flags)
-                        n_tasks += 1
-                    else:
+                                for _ in range(high[node] - low[node]):
+                                    _task(tasks, n_tasks, item, here, n_states, flags)
+                                    n_tasks += 1
+                                    here = n_states
+                                    n_states += 1
+                                    n_edges = _edge(
+                                        edges, n_edges, empty, here, EMPTY, MINUS_ONE, end
+                                    )
+                    elif what == RULE:
+                        # Other spellings are rarely taken: a call keeps their states out of
+                        # callers.
+                        light = weight[node] <= inline and not flags & 1 and not low[node]
+                        if flags & 2 or light:
+                            _task(tasks, n_tasks, child[begin], start, end, flags)
+                            n_tasks += 1
+                        else:
+                            called = node
+                    elif what == MEMBERS:
                         called = node
-                elif what == MEMBERS:
-                    called = node
-                else:  # VARIANT
-                    _task(tasks, n_tasks, child[begin], start, end, flags | 1)
-                    n_tasks += 1
-                if called >= 0:
-                    # Called rules never match the empty string (pops happen only after a byte), so
-                    # the empty string is an empty edge beside the call.
-                    if nullable[called]:
-                        n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, end)
-                    if rule_of[called] < 0:
-                        rule_of[called] = n_rules
-                        if n_rules == len(rules):
-                            rules = _grown_rows(rules)
-                        rules[n_rules, 3] = called
-                        n_rules += 1
-                    n_edges = _edge(edges, n_edges, head, start, CALL, wide(rule_of[called]), end)
-                for s in range(before, n_states):
-                    marks[s, 0] = mark_kind
-                    marks[s, 1] = mark_data
+                    else:  # VARIANT
+                        _task(tasks, n_tasks, child[begin], start, end, flags | 1)
+                        n_tasks += 1
+                    if called >= 0:
+                        # Called rules never match the empty string (pops happen only after a
+                        # byte), so the empty string is an empty edge beside the call.
+                        if nullable[called]:
+                            n_edges = _edge(edges, n_edges, empty, start, EMPTY, MINUS_ONE, end)
+                        if rule_of[called] < 0:
+                            rule_of[called] = n_rules
+                            rules[n_rules, 3] = called
+                            n_rules += 1
+                        n_edges = _edge(
+                            edges, n_edges, head, start, CALL, wide(rule_of[called]), end
+                        )
+                    for s in range(before, n_states):
+                        marks[s, 0] = mark_kind
+                        marks[s, 1] = mark_data
         r += 1
     if n_states > most_states:
         code = TOO_LARGE
     lengths = (n_states, n_edges, n_ops, n_rules, n_loops, n_lists, n_values)
-    return code, lengths, head, empty, marks, edges, ops, rules, loops, lists, values
+    # (Who has views must have what they are views of to the end: `all_tasks` too.)
+    n_steps += len(all_tasks)
+    return (
+        code, lengths, all_head, all_empty, all_marks, all_edges, ops, rules, loops, lists, values
+    )  # fmt: skip
 
 
 @inner

@@ -10,7 +10,7 @@ import numpy as np
 
 from structspec.automata.memory import ZERO, inner, wide
 from structspec.automata.tables import MEMBER, MEMBER_KEY
-from structspec.automata.views import view_i32, view_u8
+from structspec.automata.views import view_i32, view_rows, view_u8
 from structspec.machine_code.kernel import kernel
 
 #: No finite text (or token sequence) leads there.
@@ -150,8 +150,9 @@ def reachable_members(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """For every member key state the members it can still spell and the bytes that takes.
 
-    Returns (start[S + 1], member, bytes, via) in compressed rows sorted by member; `via` is the
-    first edge of the shortest way.
+    Returns (start[S + 1], member, bytes, ways): compressed rows sorted by member, and ways[N, 5],
+    the same entries member by member, shortest ways first: state (then: position in the rows),
+    member, bytes, the first edge of the shortest way (−1: the key ends there), the entry behind it.
     """
     # Reversed edges between key states; of the edges of a state to the same target the first says
     # everything.
@@ -177,13 +178,12 @@ def reachable_members(  # type: ignore[no-untyped-def]
     for q in range(n_states):
         back_start[q + 1] += back_start[q]
     fill = back_start.copy()
-    back_state = np.empty(n_back, np.int32)
-    back_edge = np.empty(n_back, np.int32)
+    back = np.empty((n_back, 2), np.int32)  # state and edge
     for k in range(n_back):
         after = edge_target[by_edge[k]]
         i = fill[after]
-        back_state[i] = from_state[k]
-        back_edge[i] = by_edge[k]
+        back[i, 0] = from_state[k]
+        back[i, 1] = by_edge[k]
         fill[after] = i + 1
     # accepting states per member slot
     slots = members_start[-1]
@@ -204,147 +204,100 @@ def reachable_members(  # type: ignore[no-untyped-def]
                     k = members_start[data[q]] + op_argument[o]
                     accept[fill2[k]] = q
                     fill2[k] += 1
-    capacity = 1024
-    out_state = np.zeros(capacity, np.int32)
-    out_member = np.zeros(capacity, np.int32)
-    out_bytes = np.zeros(capacity, np.int32)
-    out_via = np.zeros(capacity, np.int32)
+    # PERF: an array that a loop assigns anew is counted at every step of that loop, with atomic
+    # instructions. So there is room for all entries of one member before its search begins.
+    all_ways = np.empty((1024 + 2 * n_states, 5), np.int32)
     count = 0
     seen = np.full(n_states, -1, np.int32)
-    queue = np.zeros(n_states, np.int32)
-    depth = np.zeros(n_states, np.int32)
     row = np.zeros(n_states + 1, np.int32)
     m = 0
     for slot in range(slots):
         while slot >= members_start[m + 1]:
             m += 1
-        head, tail = 0, 0
+        if count + n_states > len(all_ways):
+            all_ways = _twice(all_ways)
+        ways = view_rows(all_ways)
+        head = count
         for i in range(accept_start[slot], accept_start[slot + 1]):
             q = accept[i]
             seen[q] = slot
-            depth[q] = 0
-            queue[tail] = q
-            tail += 1
-        first = tail
-        while head < tail:
-            q = queue[head]
-            if head < first:
-                if count == capacity:
-                    capacity *= 2
-                    out_state = _grown(out_state, capacity)
-                    out_member = _grown(out_member, capacity)
-                    out_bytes = _grown(out_bytes, capacity)
-                    out_via = _grown(out_via, capacity)
-                out_state[count] = q
-                out_member[count] = slot - members_start[m]
-                out_bytes[count] = 0
-                out_via[count] = -1
-                count += 1
-                row[q + 1] += 1
-            head += 1
+            ways[count, 0] = q
+            ways[count, 1] = slot - members_start[m]
+            ways[count, 2] = 0
+            ways[count, 3] = -1
+            ways[count, 4] = -1
+            count += 1
+            row[q + 1] += 1
+        while head < count:  # breadth first
+            q = ways[head, 0]
             for i in range(back_start[q], back_start[q + 1]):
-                p = back_state[i]
-                if seen[p] != slot:
-                    seen[p] = slot
-                    depth[p] = depth[q] + 1
-                    queue[tail] = p
-                    tail += 1
-                    if count == capacity:
-                        capacity *= 2
-                        out_state = _grown(out_state, capacity)
-                        out_member = _grown(out_member, capacity)
-                        out_bytes = _grown(out_bytes, capacity)
-                        out_via = _grown(out_via, capacity)
-                    out_state[count] = p
-                    out_member[count] = slot - members_start[m]
-                    out_bytes[count] = depth[p]
-                    out_via[count] = back_edge[i]
+                before = back[i, 0]
+                if seen[before] != slot:
+                    seen[before] = slot
+                    ways[count, 0] = before
+                    ways[count, 1] = ways[head, 1]
+                    ways[count, 2] = ways[head, 2] + 1
+                    ways[count, 3] = back[i, 1]
+                    ways[count, 4] = head
                     count += 1
-                    row[p + 1] += 1
+                    row[before + 1] += 1
+            head += 1
     for q in range(n_states):
         row[q + 1] += row[q]
     fill3 = row.copy()
-    member = np.zeros(count, np.int32)
-    length = np.zeros(count, np.int32)
-    via = np.zeros(count, np.int32)
+    member = np.empty(count, np.int32)
+    length = np.empty(count, np.int32)
     for i in range(count):  # members were visited in order, so each row comes out sorted
-        q = out_state[i]
+        q = all_ways[i, 0]
         j = fill3[q]
-        member[j] = out_member[i]
-        length[j] = out_bytes[i]
-        via[j] = out_via[i]
         fill3[q] = j + 1
-    return row, member, length, via
+        member[j] = all_ways[i, 1]
+        length[j] = all_ways[i, 2]
+        all_ways[i, 0] = j
+    return row, member, length, all_ways[:count]
 
 
 @inner
-def _grown(array, capacity):  # type: ignore[no-untyped-def]
-    larger = np.zeros(capacity, np.int32)
-    for i in range(len(array)):
-        larger[i] = array[i]
+def _twice(rows):  # type: ignore[no-untyped-def]
+    n, width = rows.shape
+    larger = np.empty((2 * n, width), np.int32)
+    for i in range(n):
+        for j in range(width):
+            larger[i, j] = rows[i, j]
     return larger
-
-
-@inner
-def _find_member(reach_start, reach_member, state, member):  # type: ignore[no-untyped-def]
-    lo, hi = reach_start[state], reach_start[state + 1]
-    while lo < hi:
-        mid = (lo + hi) // 2
-        if reach_member[mid] < member:
-            lo = mid + 1
-        else:
-            hi = mid
-    return lo
 
 
 @kernel
 def key_tokens(  # type: ignore[no-untyped-def]
-    edge_start, edge_class, edge_target, sample, reach_start, reach_member, reach_bytes,
-    reach_via, trie_byte, trie_skip, trie_terminal, root,
+    edge_class, sample, ways, trie_byte, trie_skip, trie_terminal, root
 ):  # fmt: skip
-    """Tokens along the shortest way from each key state to the end of each member's key."""
-    reach_start, reach_member = view_i32(reach_start), view_i32(reach_member)
+    """Tokens along the shortest way from each key state to the end of each member's key.
+
+    ways: as `reachable_members` returns them; the costs come in the order of its rows.
+    """
     trie_byte, trie_skip, root = view_u8(trie_byte), view_i32(trie_skip), view_i32(root)
-    n_states = len(edge_start) - 1
-    n = len(reach_member)
-    state_of = np.zeros(n, np.int32)
-    for q in range(n_states):
-        for i in range(reach_start[q], reach_start[q + 1]):
-            state_of[i] = q
-    cost = np.full(n, UNREACHABLE, np.int32)
-    most = 0  # shorter ways first: a counting sort
-    for i in range(n):
-        most = max(most, reach_bytes[i])
-    place = np.zeros(most + 2, np.int32)
-    for i in range(n):
-        place[reach_bytes[i] + 1] += 1
-    for i in range(most + 1):
-        place[i + 1] += place[i]
-    order = np.zeros(n, np.int32)
-    for i in range(n):
-        order[place[reach_bytes[i]]] = i
-        place[reach_bytes[i]] += 1
-    for index in order:
-        if reach_bytes[index] == 0:
-            cost[index] = 0
-            continue
-        k = reach_member[index]
-        here = index
-        e = reach_via[here]
-        if sample[edge_class[e]] < 0:  # a special token
-            cost[index] = 1 + cost[_find_member(reach_start, reach_member, edge_target[e], k)]
-            continue
-        node = ZERO
+    n = len(ways)
+    byte = np.empty(n, np.int32)  # on the first edge; −1 for a special token, or none
+    tokens = np.empty(n, np.int32)
+    cost = np.empty(n, np.int32)
+    for i in range(n):  # what lies behind an entry comes before it
+        byte[i] = -1
         best = UNREACHABLE
-        while reach_bytes[here] > 0:
-            e = reach_via[here]
-            if sample[edge_class[e]] < 0:
-                break
-            node = child_along(trie_byte, trie_skip, root, node, wide(sample[edge_class[e]]))
-            if node < 0:
-                break
-            here = _find_member(reach_start, reach_member, edge_target[e], k)
-            if trie_terminal[node]:
-                best = min(best, 1 + cost[here])
-        cost[index] = best
+        if ways[i, 4] < 0:
+            best = 0
+        elif sample[edge_class[ways[i, 3]]] < 0:  # a special token
+            best = 1 + tokens[ways[i, 4]]
+        else:
+            byte[i] = sample[edge_class[ways[i, 3]]]
+            node = ZERO
+            here = wide(i)
+            while byte[here] >= 0:
+                node = child_along(trie_byte, trie_skip, root, node, wide(byte[here]))
+                if node < 0:
+                    break
+                here = wide(ways[here, 4])
+                if trie_terminal[node]:
+                    best = min(best, 1 + tokens[here])
+        tokens[i] = best
+        cost[ways[i, 0]] = best
     return cost

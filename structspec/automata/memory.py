@@ -14,7 +14,8 @@ complete before, and whoever is interrupted after it (Ctrl-C, a time limit that 
 from __future__ import annotations
 
 from enum import IntEnum
-from itertools import accumulate
+from functools import lru_cache
+from struct import pack
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,12 @@ def u32(header, slot):  # type: ignore[no-untyped-def]
     return carray(_pointer_u32(header[2 * slot]), (header[2 * slot + 1],))  # type: ignore[call-arg]
 
 
+@lru_cache(maxsize=64)
+def _places(slots: tuple[int, ...]) -> NDArray[np.int64]:
+    """The positions of these slots in a header."""
+    return np.array([(2 * slot, 2 * slot + 1) for slot in slots], np.int64).ravel()
+
+
 class Memory:
     """Arrays behind one header, which may be passed to kernels at any time.
 
@@ -227,22 +234,28 @@ class Memory:
         """Copy arrays, as int32, into slots: one block of memory and one look at its address."""
         sizes = [array.size for array in arrays.values()]
         block = np.empty(sum(sizes), np.int32)
-        np.concatenate([a.ravel() for a in arrays.values()], out=block, casting="unsafe")
+        flat = [a if a.ndim == 1 else a.ravel() for a in arrays.values()]
+        np.concatenate(flat, out=block, casting="unsafe")
         self._share(block, list(arrays), sizes)
 
     def put_zeros(self, sizes: dict[Any, int]) -> None:
         """Fill slots with zeros (int32), so many elements each, out of one block of memory."""
         self._share(np.zeros(sum(sizes.values()), np.int32), list(sizes), list(sizes.values()))
 
+    def put_scratch(self, sizes: dict[Any, int]) -> None:
+        """The same for slots that nobody reads before writing: they may hold anything at first."""
+        self._share(np.empty(sum(sizes.values()), np.int32), list(sizes), list(sizes.values()))
+
     def _share(self, block: NDArray[np.int32], slots: list[int], sizes: list[int]) -> None:
-        ends = list(accumulate(sizes))
-        at = np.array((slots, sizes, ends), np.int64)
         address = block.__array_interface__["data"][0]
-        self.header[2 * at[0]] = address + 4 * (at[2] - at[1])
-        self.header[2 * at[0] + 1] = at[1]
-        held = self._arrays
-        for slot, size, end in zip(slots, sizes, ends, strict=True):
-            held[slot] = block[end - size : end]
+        held, first = self._arrays, 0
+        numbers: list[int] = []
+        for slot, size in zip(slots, sizes, strict=True):
+            numbers += (address + 4 * first, size)
+            held[slot] = block[first : first + size]
+            first += size
+        packed = pack(f"{len(numbers)}q", *numbers)
+        self.header[_places(tuple(slots))] = np.frombuffer(packed, np.int64)
 
     def get(self, slot: int) -> NDArray[Any]:
         """The array in a slot."""

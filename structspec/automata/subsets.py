@@ -54,35 +54,41 @@ def byte_classes(masks, edges, class_of):  # type: ignore[no-untyped-def]
             used[edges[e, 1] >> 1] = 1
     class_of[:] = 0
     n = 1
-    inside = np.zeros(257, np.int32)
-    outside = np.zeros(257, np.int32)
+    total = np.zeros(257, np.int32)  # bytes of each class
+    total[0] = 256
+    inside = np.zeros(257, np.int32)  # those in the byte set
     moved = np.zeros(257, np.int32)
+    member = np.zeros(256, np.int32)
     for m in range(n_masks):
         if not used[m]:
             continue
         if m < FIRST_MASK:
-            for b in range(256):
-                if b != m and class_of[b] == class_of[m]:
-                    class_of[m] = n
-                    n += 1
-                    break
+            if total[class_of[m]] > 1:
+                total[class_of[m]] -= 1
+                total[n] = 1
+                class_of[m] = n
+                n += 1
             continue
-        inside[:] = 0
-        outside[:] = 0
-        moved[:] = 0
+        n_members = 0
         for b in range(256):
             if (masks[m - FIRST_MASK, b >> 6] >> np.uint64(b & 63)) & np.uint64(1):
+                member[n_members] = b
+                n_members += 1
                 inside[class_of[b]] += 1
-            else:
-                outside[class_of[b]] += 1
-        for c in range(n):
-            if inside[c] and outside[c]:
-                moved[c] = n
-                n += 1
-        for b in range(256):
-            within = (masks[m - FIRST_MASK, b >> 6] >> np.uint64(b & 63)) & np.uint64(1)
-            if within and moved[class_of[b]]:
-                class_of[b] = moved[class_of[b]]
+        before = n
+        for k in range(n_members):
+            c = class_of[member[k]]
+            if inside[c] < total[c]:
+                if moved[c] == 0:
+                    moved[c] = n
+                    n += 1
+                class_of[member[k]] = moved[c]
+        for c in range(before):
+            if moved[c]:
+                total[moved[c]] = inside[c]
+                total[c] -= inside[c]
+                moved[c] = 0
+            inside[c] = 0
     number = np.full(257, -1, np.int32)
     k = 0
     for b in range(256):

@@ -46,6 +46,39 @@ def test_a_large_set_of_literals_outgrows_every_first_array() -> None:
     assert not any(accepted(word + b"a") for word in words if word + b"a" not in words)
 
 
+def test_a_list_of_many_members_outgrows_every_first_array() -> None:
+    names = [b"member %d" % number for number in range(3_000)]
+    members = tuple(ir.Member(ir.Bytes(name), ir.Bytes(b":" + name[-2:] + b"; ")) for name in names)
+    network = network_of(ir.Members(members, ir.Bytes(b",")))
+    texts = [name + b":" + name[-2:] + b"; " for name in names]
+    assert accepts(network, b",".join(texts[::7]))
+    assert all(accepts(network, text) for text in texts[::97])
+    assert not accepts(network, texts[8] + b"," + texts[3])
+    assert not accepts(network, names[40] + b":" + names[41][-2:] + b"; ")
+
+
+def test_a_long_automaton_that_counts_outgrows_every_first_array() -> None:
+    letters = [ir.Chars(((97 + k % 26, 97 + k % 26),)) for k in range(6_000)]
+    edges = (*(((letter, k + 1),) for k, letter in enumerate(letters)), ())
+    network = network_of(ir.Automaton(edges, frozenset(range(3, 6_001)), longest=5_000))
+    text = bytes(97 + k % 26 for k in range(6_000))
+    assert accepts(network, text[:3]) and accepts(network, text[:5_000])
+    assert not accepts(network, text[:2]) and not accepts(network, text[:5_001])
+
+
+def test_many_rules_outgrow_every_first_array() -> None:
+    rules: dict[str, ir.Node] = {
+        f"r{k}": ir.Choice((ir.Bytes(b"x"), ir.Sequence((ir.Bytes(b"("), ir.Rule(f"r{k + 1}")))))
+        for k in range(700)
+    }
+    rules |= {"r700": ir.Sequence((ir.Bytes(b"y"), ir.Repeat(ir.Rule("r0"), 2, 300)))}
+    network = network_of(ir.Rule("r0", called=True), **rules)
+    assert accepts(network, b"(" * 9 + b"x")
+    assert accepts(network, b"(" * 700 + b"y" + b"x" * 300)
+    assert not accepts(network, b"(" * 700 + b"y" + b"x" * 301)
+    assert not accepts(network, b"(" * 700 + b"yx")
+
+
 def test_subsets_outgrow_their_hash_table() -> None:
     letter = ir.Chars(((97, 98),))
     node = ir.sequence((ir.Repeat(letter, 0, None), ir.Bytes(b"a"), *(letter,) * 13))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,9 @@ from structspec.automata.automaton import DEAD, Automaton, byte_costs
 from structspec.automata.costs import solve_costs
 from structspec.automata.member_costs import UNREACHABLE
 from structspec.automata.network import build_network
+from structspec.automata.tables import MEMBER, MEMBER_KEY
+from structspec.masks.tables import VocabularyTables
+from structspec.vocab import Vocabulary
 
 SETTINGS = settings(
     max_examples=120,
@@ -168,3 +172,64 @@ def test_a_list_whose_separator_cannot_be_written_holds_one_member() -> None:
         )
         network = build_network(ir.GrammarIR({"root": both}, "root"))
         assert Automaton(network, solve_costs(network, enabled, None)).start == DEAD
+
+
+@pytest.mark.parametrize("order", ["declared", "any"])
+def test_what_a_key_state_can_spell_is_the_shortest_way_and_its_tokens(order: Any) -> None:
+    escaped = ir.Choice((ir.Bytes(b"e"), ir.Variant(ir.Bytes(b"\\u0065"))))
+    names = [b"a", b"ab", b"abcdef", b"bcd", b"xyz"]
+    blanks = ir.Repeat(ir.Chars(((32, 32),)), 0, 3)
+    members = [ir.Member(ir.Bytes(name), ir.Sequence((ir.Bytes(b":"), blanks))) for name in names]
+    members.append(ir.Member(ir.Sequence((ir.Bytes(b"ab"), escaped)), ir.Bytes(b"")))
+    members.append(ir.Member(ir.Repeat(ir.Chars(((97, 122),)), 1, 9), ir.EPSILON, repeatable=True))
+    separator = ir.Sequence((ir.Bytes(b","), blanks))
+    node = ir.Members(tuple(members), separator, order)
+    network = build_network(ir.GrammarIR({"root": node}, "root"))
+    tokens = [bytes((b,)) for b in range(256) if b not in b"x"] + [b"ab", b"cd", b"abc", b"u00"]
+    tables = VocabularyTables.of(Vocabulary([*tokens, None], eos_ids=[len(tokens)]))
+    costs = solve_costs(network, tables.enabled, tables.trie)
+    n = network
+
+    def step(state: int, byte: int) -> int | None:
+        for e in range(n.edge_start[state], n.edge_start[state + 1]):
+            if tables.enabled[byte] and n.edge_class[e] == n.class_of[byte]:
+                return int(n.edge_target[e])
+        return None
+
+    def after(state: int, text: bytes) -> int | None:
+        for byte in text:
+            here = step(state, byte) if n.kind[state] == MEMBER_KEY else None
+            if here is None:
+                return None
+            state = here
+        return state
+
+    keys = [q for q in range(n.n_states) if n.kind[q] == MEMBER_KEY]
+    known = {
+        (q, int(costs.reach_member[i])): int(costs.reach_cost[i])
+        for q in range(n.n_states)
+        for i in range(costs.reach_start[q], costs.reach_start[q + 1])
+    }
+    reached: dict[tuple[int, int], int] = {}  # bytes
+    for q in keys:
+        for o in range(n.op_start[q], n.op_start[q + 1]):
+            if n.op_kind[o] == MEMBER:
+                reached[q, int(n.op_argument[o])] = 0
+    ends, changed = set(reached), True
+    while changed:
+        changed = False
+        for q in keys:
+            for e in range(n.edge_start[q], n.edge_start[q + 1]):
+                if not any(tables.enabled[b] for b in n.class_bytes[n.edge_class[e]]):
+                    continue
+                for member in range(len(members)):
+                    way = reached.get((int(n.edge_target[e]), member), 1 << 20) + 1
+                    if way < reached.get((q, member), 1 << 20):
+                        reached[q, member], changed = way, True
+    assert set(known) == set(reached)
+    assert (int(n.members.key_state[0]), 4) not in known  # no "xyz" without an "x"
+    for (q, member), cost in known.items():
+        assert (cost == 0) == ((q, member) in ends) and cost <= reached[q, member]
+        ways = {known.get((r, member)) for t in tokens if (r := after(q, t)) is not None}
+        assert cost == 0 or cost - 1 in ways
+    assert any(cost < reached[pair] for pair, cost in known.items())
