@@ -12,6 +12,7 @@ pool is replaced, not reused.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -363,6 +364,8 @@ class Knowledge(Memory):
                 lease.used = [(0, used * self._words)]
 
     def __del__(self) -> None:
+        if sys is None or sys.is_finalizing():  # nobody uses memory again, and names are gone
+            return
         if Known.COUNT in self:  # else it was never finished
             self._say_what_was_used()
         super().__del__()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -105,3 +107,17 @@ def test_a_pool_says_how_many_of_its_pages_were_used() -> None:
     assert lease is not None and lease.used is None
     knowledge._say_what_was_used()
     assert lease.used == [(0, 2 * (size // 32))]
+
+
+def test_a_cache_may_outlive_the_interpreter() -> None:
+    """Names of modules are gone by then, and nothing may be said about it."""
+    program = (
+        "import sys, structspec\n"
+        "vocab = structspec.Vocabulary([bytes((b,)) for b in range(256)] + [None], [256])\n"
+        "c = structspec.compile({'type': 'integer'}).bind(vocab)\n"
+        "c.mask(c.start)\n"
+        "sys.kept = c  # type: ignore[attr-defined]\n"
+        "sys.modules['kept'] = c.cache\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0 and "Exception ignored" not in done.stderr, done.stderr
