@@ -13,7 +13,7 @@ TEKKEN_PACKAGE ?= mistral-common==1.13.1
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head bench-compile bench-startup bench-batches bench-conversations bench-repeats bench-serving serve soak catalogue warmup
+.PHONY: help demo test test-full ratchet bench-tool-calls bench-verifiers lint format clean gpu-check bench-speculation agent bench-call-tools bench-masks greedy-200 bench-forwards bench-grammars bench-draft-head bench-compile bench-startup bench-trees bench-batches bench-conversations bench-repeats bench-serving serve soak catalogue warmup
 
 help:  ## list the verbs
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -103,6 +103,9 @@ bench-compile: $(VENV)/.installed $(PEERS)/.installed  ## schema to first mask b
 
 bench-startup: $(VENV)/.installed  ## the first mask of a fresh process, cold and warm, and rows after it
 	$(BIN)/python -m structspec.bench.startup --cold
+
+bench-trees: $(VENV)/.installed  ## rows of the trees that drafts propose, in one call
+	$(BIN)/python -m structspec.bench.trees
 
 # TOKENS=... for a shorter one.
 soak: $(VENV)/.installed  ## ten million tokens over 2,000 schemas in 4 threads: flat memory, same answers

@@ -21,7 +21,7 @@ from structspec.masks.tables import BYTE, IDS, NODES, STACK_WIDTH, WIDE, Known
 from structspec.vocab.blocks import CONTENT, FIRST, HEIGHT, HIGH, LAST, LOW, OWN, RECORD
 from structspec.vocab.characters import BLANKS
 
-__all__ = ["blank_room", "is_blank", "through_blanks"]
+__all__ = ["blank_room", "hash_of_edges", "is_blank", "same_edges", "through_blanks"]
 
 _CLASS_OF, _CONFIG_START = slot(Slot.CLASS_OF), slot(Slot.CONFIG_START)
 _CONFIG_ITEMS = slot(Slot.CONFIG_ITEMS)
@@ -103,7 +103,7 @@ def _within(header, config, other):  # type: ignore[no-untyped-def]
             if found:
                 break
             if items[k + 1] == items[i + 1]:
-                found = _same_edges(header, wide(items[k]), wide(items[i]))
+                found = same_edges(header, wide(items[k]), wide(items[i]))
         if not found:
             return False
     return True
@@ -166,6 +166,14 @@ def _room_of(header, known, state):  # type: ignore[no-untyped-def]
     if length == _LONGEST:
         length = wide(-1)
     rooms[state] = length + 2
+    here, left = state, length
+    while left > 0:  # what was found of those on the way
+        target = _on_blanks(header, here)
+        if target == here:
+            break
+        left -= length < _ENDLESS
+        here = target
+        rooms[here] = left + 2
     return length
 
 
@@ -202,7 +210,7 @@ def _alike(header, one, other):  # type: ignore[no-untyped-def]
         and _same(operations, i32(header, _OP_ARGUMENT), one, other)
         and _same(operations, i32(header, _OP_FIRST), one, other)
         and _same(operations, i32(header, _OP_SECOND), one, other)
-        and _same_edges(header, one, other)
+        and same_edges(header, one, other)
         and (
             kind[one] != MEMBER_KEY
             or (
@@ -227,7 +235,20 @@ def _same(start, values, one, other):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _same_edges(header, one, other):  # type: ignore[no-untyped-def]
+def hash_of_edges(header, state):  # type: ignore[no-untyped-def]
+    """A hash of what `same_edges` compares, −1 if that is nothing."""
+    classes, start = i32(header, _CLASS_OF), i32(header, _EDGE_START)
+    edge_class, target = i32(header, _EDGE_CLASS), i32(header, _EDGE_TARGET)
+    found = wide(-1)
+    for e in range(start[state], start[state + 1]):
+        if not _of_blanks(classes, edge_class[e]):
+            mixed = (found + 2) * 0x9E3779B1 + wide(edge_class[e]) * 1000003 + wide(target[e])
+            found = (mixed ^ (mixed >> 29)) & 0x7FFFFFFF
+    return found
+
+
+@inner
+def same_edges(header, one, other):  # type: ignore[no-untyped-def]
     """Whether all edges lead to the same states, those of white space left out."""
     classes, start = i32(header, _CLASS_OF), i32(header, _EDGE_START)
     edge_class, target = i32(header, _EDGE_CLASS), i32(header, _EDGE_TARGET)

@@ -7,7 +7,8 @@ others; one that is nearly full, the bitset of its length; anything else is walk
 that are allowed or refused as a whole left out. Where most text leads to such a place, as in a key
 beside declared keys, the row begins as that place's and the walk looks at what differs (`_beside`).
 What begins with white space is walked from behind it, where it changes nothing (`blanks`). Then
-special tokens and end tokens.
+special tokens and end tokens. A row that differs from a kept one in nothing but how much white
+space may follow is made from that (`twins`).
 
 Rows are uint32[ceil(V / 32)], bit `i % 32` of word `i // 32` is token i. They lie in a pool, equal
 rows once. Public states are `epoch << 32 | configuration`.
@@ -40,6 +41,7 @@ from structspec.masks.places import (
 )
 from structspec.masks.pool import keep_row, pool_row
 from structspec.masks.tables import FULL, NODES, SHORT, STALE, Known, Tally, Words
+from structspec.masks.twins import NO_TWIN, note_twin, twin_key, twin_row
 from structspec.masks.walk import walk
 from structspec.vocab.blocks import CONTENT, HEIGHT
 from structspec.vocab.characters import EVERY
@@ -53,7 +55,7 @@ _PIECES = slot(Words.PIECES)
 _ROW_OF, _SPECIALS, _TALLY = slot(Known.ROW_OF), slot(Known.SPECIALS), slot(Known.COUNT)
 _CONTENT, _DEAREST = slot(Known.CONTENT), slot(Known.DEAREST)
 _ROWS, _DONE, _WORDS, _BULK = int(Tally.ROWS), int(Tally.DONE), int(Tally.WORDS), int(Tally.BULK)
-_ROOM = int(Tally.ROOM)
+_ROOM, _BLANK_ROOM = int(Tally.ROOM), int(Tally.BLANK_ROOM)
 _PLACE, _ENDLESS, _SIDE = slot(Known.PLACE), slot(Known.ENDLESS), slot(Known.SIDE)
 _SIDE_CONFIG, _SIDE_FRAMES = int(Tally.SIDE_CONFIG), int(Tally.SIDE_FRAMES)
 _SIDE_WORST = int(Tally.SIDE_WORST)
@@ -116,6 +118,7 @@ def _text_row(header, known, words, config, limit, row):  # type: ignore[no-unty
     room, after = blank_room(header, known, config)
     if room < 0:
         return room
+    i32(known, _TALLY)[_BLANK_ROOM] = room
     costs = i32(header, _CONFIG_COST)
     if room and costs[after] > limit:
         room = wide(0)
@@ -398,9 +401,16 @@ def row_of(header, known, words, state, epoch):  # type: ignore[no-untyped-def]
     if tally[_ROWS] == tally[_ROOM]:
         return FULL
     row = pool_row(known, np.int64(tally[_ROWS]))
-    worst = compute_row(header, known, words, config, UNLIMITED, row)
+    key = twin_key(header, known, wide(config))
+    worst = wide(NO_TWIN)
+    if key >= 0:
+        worst = twin_row(header, known, words, wide(config), key, row)
+    if worst == NO_TWIN:
+        worst = compute_row(header, known, words, config, UNLIMITED, row)
     if worst < 0:
         return worst
+    if key >= 0:
+        note_twin(known, wide(config), key)
     return keep_row(header, known, config, worst)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import carray
 
-from structspec.automata.memory import _pointer_u32, i32, slot
+from structspec.automata.memory import _pointer_u32, i32, inner, slot
 from structspec.machine_code.kernel import kernel
 from structspec.machine_code.linking import header_at
 from structspec.masks.tables import CHUNK_BITS, Known, Tally
@@ -28,6 +28,19 @@ def pool_row(known, number):  # type: ignore[no-untyped-def]
     return carray(_pointer_u32(address), (words,))  # type: ignore[call-arg]
 
 
+@inner
+def _hash(row):  # type: ignore[no-untyped-def]
+    """A hash of 31 bits: a sum of mixed words, so that the processor takes several at once."""
+    total = np.uint32(0)
+    for w in range(len(row)):
+        x = np.uint32(row[w] ^ np.uint32(np.uint32(w) * np.uint32(0x9E3779B1)))
+        x = np.uint32(x * np.uint32(0x85EBCA6B))
+        x = np.uint32(x ^ (x >> np.uint32(15)))
+        x = np.uint32(x * np.uint32(0xC2B2AE35))
+        total = np.uint32(total + x)
+    return np.int64(total >> np.uint32(1))
+
+
 @kernel
 def keep_row(header, known, config, worst):  # type: ignore[no-untyped-def]
     """Keep the row that lies in the pool's free place for a configuration.
@@ -37,20 +50,7 @@ def keep_row(header, known, config, worst):  # type: ignore[no-untyped-def]
     tally, table = i32(known, _TALLY), i32(known, _POOL_HASH)
     words, rows = tally[_WORDS], tally[_ROWS]
     row = pool_row(known, np.int64(rows))
-    a, b, c, d = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-    k = np.uint64(0x9E3779B97F4A7C15)
-    w = 0
-    while w + 4 <= words:  # four lanes: one would wait for its own products
-        a = (a ^ row[w]) * k
-        b = (b ^ row[w + 1]) * k
-        c = (c ^ row[w + 2]) * k
-        d = (d ^ row[w + 3]) * k
-        w += 4
-    while w < words:
-        a = (a ^ row[w]) * k
-        w += 1
-    a = (a ^ (b >> np.uint64(17)) ^ (c >> np.uint64(29)) ^ (d >> np.uint64(7))) * k
-    h = np.int64((a ^ b ^ c ^ d) >> np.uint64(33))
+    h = _hash(row)
     mask = len(table) // 2 - 1
     i = h & mask
     found = -1

@@ -91,9 +91,9 @@ def take_out(row, ids, low, high):  # type: ignore[no-untyped-def]
 
 
 @inner
-def clear(bits):  # type: ignore[no-untyped-def]
-    """Clear all bits."""
-    for w in range(len(bits)):
+def clear(bits, count):  # type: ignore[no-untyped-def]
+    """Clear the words that hold the first `count` bits."""
+    for w in range(min(len(bits), (count + 31) >> 5)):
         bits[w] = 0
 
 

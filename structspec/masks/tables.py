@@ -12,6 +12,7 @@ pool is replaced, not reused.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from structspec.automata.arena import zeros
+from structspec.automata.arena import Lease, zeros
 from structspec.automata.costs import TokenTrie, first_nodes
 from structspec.automata.memory import Count, Memory, i32, wide
 from structspec.machine_code.kernel import kernel
+from structspec.vocab.characters import BLANKS
 
 if TYPE_CHECKING:
     from structspec.vocab import Vocabulary
@@ -43,6 +45,8 @@ class Words(IntEnum):
     CHARACTERS = 14  # those beyond ASCII, by group (`vocab.characters`)
     CHARACTER_START = 15
     PIECES = 16  # a row: the tokens whose tails are a character or its beginning
+    BLANKS = 17  # tokens that begin with two bytes of white space or more, by how many these are
+    BLANKS_START = 18  # where those with at least n bytes begin, and the end
 
 
 #: Offsets of a `Blocks`' arrays from its first slot.
@@ -69,6 +73,7 @@ class Known(IntEnum):
     ENTERED = 27  # the configuration of a rule that begins there and is all of the text; 0: none
     BLANKS = 33  # how much white space leads on to states that differ in nothing else, plus two
     CALLS = 28  # 1 if it is left through its configuration, 2 if its rules are walked by themselves
+    EDGES_OF = 34  # a state with the same edges but those of white space, plus two (`twins`)
     # others
     SCRATCH = 22  # a row
     EXTRA = 23  # another: what several pairs allow (`walk`)
@@ -78,6 +83,8 @@ class Known(IntEnum):
     ALIVE = 29  # entries of a configuration and the bits of the classes that its pairs know
     SEEN_PLACES = 30  # entries of a walk, nodes, configuration and frame set (`walk`)
     WORDS = 32  # the vocabulary's header
+    EDGES = 35  # states, plus one, by a hash of these edges
+    TWINS = 36  # triples of configuration, key and how much white space may follow (`twins`)
     MARKS = 31  # bits by position in `Blocks.ids`: allowed already, where places share a subtree
     POOL = 7  # addresses of chunks of CHUNK rows
     POOL_HASH = 8  # pairs: number of a row + 1, and its hash
@@ -104,6 +111,7 @@ class Tally(IntEnum):
     SIDE_FRAMES = 6
     SIDE_WORST = 7
     WALKS = 8  # walks so far, modulo 2 ** 31
+    BLANK_ROOM = 9  # how much white space may follow the row that was made last and change nothing
 
 
 _BY_CONFIGURATION = (
@@ -120,8 +128,8 @@ _BY_CONFIGURATION = (
     (Known.ENDLESS, 1),
 )
 _DTYPES: dict[int, Any] = {1: np.int32, 4: np.uint32}  # by width
-#: Rows of a chunk are 2 ** CHUNK_BITS.
-CHUNK_BITS = 4
+#: Rows of a chunk are 2 ** CHUNK_BITS: the different ones of most draft trees fit.
+CHUNK_BITS = 5
 _CHUNK = 1 << CHUNK_BITS
 _POOL_HASH = wide(Known.POOL_HASH)
 #: Result of kernels: CURSORS or STACK is too short for a configuration.
@@ -135,6 +143,8 @@ ALIVE_MASK, ALIVE_WIDTH = 255, 9
 SEEN_MASK = (1 << 12) - 1
 #: Entries of MEMO, minus one. (Frame sets begin at 1, so that zeros match nothing.)
 MEMO_MASK = 4095
+#: Entries of EDGES and of TWINS, minus one.
+EDGES_MASK, TWINS_MASK = 1023, 255
 #: How many ranges a walk collects before it writes them.
 MOST_RANGES = 2048
 #: Numbers of an entry of STACK, and entries per level of a walk: a node's rest, and a few pairs.
@@ -168,6 +178,7 @@ class VocabularyTables(Memory):
         data = b"".join(t or b"" for t in vocab.tokens)
         self.put(Words.TOKEN_START, start)
         self.put(Words.TOKEN_BYTES, np.frombuffer(data + b"\0", np.uint8))
+        self._put_blanks(vocab, start, data)
         eos = np.zeros(-(-vocab.size // 32), np.uint32)
         for token in vocab.eos_ids:
             eos[token >> 5] |= np.uint32(1 << (token & 31))
@@ -185,6 +196,24 @@ class VocabularyTables(Memory):
     def _put_blocks(self, slot: int, blocks: Blocks) -> None:
         for offset, array in ((BYTE, blocks.byte), (NODES, blocks.nodes), (IDS, blocks.ids)):
             self.put(slot + offset, array)
+
+    def _put_blanks(self, vocab: Vocabulary, start: NDArray[np.int32], data: bytes) -> None:
+        """The tokens that begin with much white space. start, data: of all tokens' bytes."""
+        letters = bytes(BLANKS)
+        usable = np.concatenate([vocab.plain.walk.ids, vocab.plain.others.ids])
+        blank = np.zeros(256, np.bool_)
+        blank[list(letters)] = True
+        blank = blank[np.frombuffer(data, np.uint8)]
+        for n in (0, 1):
+            usable = usable[start[usable + 1] - start[usable] > n]
+            usable = usable[blank[start[usable] + n]]
+        texts = [vocab.tokens[i] or b"" for i in usable.tolist()]
+        lengths = np.array([len(text) - len(text.lstrip(letters)) for text in texts], np.int32)
+        order = np.argsort(lengths, kind="stable")
+        most = int(lengths.max()) if lengths.size else 0
+        starts = np.searchsorted(lengths[order], np.arange(most + 2))
+        self.put(Words.BLANKS, usable[order].astype(np.int32))
+        self.put(Words.BLANKS_START, starts.astype(np.int32))
 
     @staticmethod
     def of(vocab: Vocabulary) -> VocabularyTables:
@@ -217,6 +246,7 @@ class Knowledge(Memory):
         self._most_rows = max(2, pool_bytes // (4 * words))
         self._capacity = 0
         self._chunks: list[NDArray[np.uint32]] = []
+        self._chunk_leases: list[Lease | None] = []
         self.put_zeros(
             {
                 Known.STACK: STACK_WIDTH * STACK_LEVEL * (depth + 2),
@@ -230,6 +260,9 @@ class Knowledge(Memory):
                 Known.SEEN_PLACES: 4 * (SEEN_MASK + 1),
                 Known.CALLS: states,
                 Known.BLANKS: states,
+                Known.EDGES_OF: states,
+                Known.EDGES: EDGES_MASK + 1,
+                Known.TWINS: 3 * (TWINS_MASK + 1),
                 Known.ALIVE: ALIVE_WIDTH * (ALIVE_MASK + 1),
             }
         )
@@ -315,13 +348,31 @@ class Knowledge(Memory):
 
     def _make_pool(self) -> None:
         """An empty pool with room for one chunk."""
+        self._say_what_was_used()
         self._chunks.clear()
+        self._chunk_leases.clear()
         self.count[Tally.ROWS] = self.count[Tally.ROOM] = 0
-        self.put(Known.POOL_HASH, np.zeros(64 * _CHUNK, np.int32))
+        self.put(Known.POOL_HASH, np.zeros(32 * _CHUNK, np.int32))
         self._add_chunk()
 
+    def _say_what_was_used(self) -> None:
+        """Before chunks go: pages that were never touched are not to be counted."""
+        rows = self.n_rows + 1  # a row is computed before it is known to be there already
+        for number, lease in enumerate(self._chunk_leases):
+            if lease is not None:
+                used = min(max(rows - number * _CHUNK, 0), _CHUNK)
+                lease.used = [(0, used * self._words)]
+
+    def __del__(self) -> None:
+        if sys is None or sys.is_finalizing():  # nobody uses memory again, and names are gone
+            return
+        if Known.COUNT in self:  # else it was never finished
+            self._say_what_was_used()
+        super().__del__()
+
     def _add_chunk(self) -> None:
-        chunk, _ = zeros(_CHUNK * self._words, clean=False)
+        chunk, lease = zeros(_CHUNK * self._words, clean=False)
+        self._chunk_leases.append(lease)
         self._chunks.append(chunk.view(np.uint32))
         addresses = [c.__array_interface__["data"][0] for c in self._chunks]
         self.put(Known.POOL, np.array(addresses, np.int64))

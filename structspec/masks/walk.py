@@ -151,14 +151,15 @@ def walk_at(  # type: ignore[no-untyped-def]
     tally = i32(known, _TALLY)
     tally[_WALKS] = tally[_WALKS] + 1 if tally[_WALKS] < MANY else 1
     marks, marked = u32(known, _MARKS), False
+    tokens = at_i32(nodes, wide(HIGH))
     places = base(known, _PLACE)
     skips = wide(1 if blanks else 0)  # 1 where white space is left out
     split = frames == 0 and at_i32(places, config) == SPLIT
     if split:
         extras, marked, apart = True, True, wide(1)
         if whole:
-            clear(extra)
-        clear(marks)
+            clear(extra, wide(32 * len(extra)))
+        clear(marks, tokens)
     if blanks > 0:
         flags = apart + (0 if summaries else 2) + 8
         top = through_blanks(
@@ -388,10 +389,10 @@ def walk_at(  # type: ignore[no-untyped-def]
         apart = wide(1)
         if not extras:
             extras = True
-            clear(extra)
+            clear(extra, wide(32 * len(extra)))
         if not marked:
             marked = True
-            clear(marks)
+            clear(marks, tokens)
         flags = apart + 2 * rough
         # pushed first, looked at last: by then most of it is allowed already
         if following != DEAD and is_new(known, at, end, following, further):
@@ -404,11 +405,10 @@ def walk_at(  # type: ignore[no-untyped-def]
             config = stays
         else:
             at = end
-    seen = at_i32(nodes, wide(HIGH))
-    mode = write(known, words, trie, row, more, ranges, n, begun, seen, mode)
+    mode = write(known, words, trie, row, more, ranges, n, begun, tokens, mode)
     if mode == TAKE_OUT:
         into = u32(known, _SCRATCH) if more else row
-        take_out(into, ids, wide(ranges[2 * n - 1]) if n else begun, seen)
+        take_out(into, ids, wide(ranges[2 * n - 1]) if n else begun, tokens)
         if more:
             for w in range(len(row)):
                 row[w] |= into[w]

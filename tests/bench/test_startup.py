@@ -11,6 +11,7 @@ from structspec.bench import startup
 from structspec.bench.pages import begin
 from structspec.bench.startup import ROWS, draft_tree, fresh_process, rows_of_trees, small_things
 from structspec.bench.startup import table as startup_table
+from structspec.bench.trees import lead
 from structspec.vocab import Vocabulary
 
 VOCAB = Vocabulary([*(bytes((b,)) for b in range(256)), b"ab", b"12", b'":', None], [259])
@@ -22,7 +23,7 @@ def test_a_draft_tree_has_as_many_states_as_rows() -> None:
     c = structspec.compile(SCHEMA).bind(VOCAB)
     ids = VOCAB.encode(TEXT.encode())
     paths = draft_tree(c, ids, 5, random.Random(1))
-    states = {startup._lead(c, path) for path in paths}
+    states = {lead(c, path) for path in paths}
     assert len(paths) == len(states) == ROWS
 
 
