@@ -105,7 +105,8 @@ class Planner:
         """
         messages = [_message(message, i) for i, message in enumerate(asked.messages)]
         source = self._source(asked, asked.response_format)
-        if source is None or self._reasons or (asked.tools and asked.tool_choice != "none"):
+        calls = asked.tools or any(m.get("tool_calls") or m["role"] == "tool" for m in messages)
+        if source is None or self._reasons or calls:
             return self._reply(asked, messages, source)
         prompt = encode_prompt(self.model, messages, **self._arguments(asked))
         job = self._job(asked, asked.budget, prompt.ids, self._bind(source))
@@ -227,7 +228,9 @@ def _several(
 def _message(message: Mapping[str, Any], index: int) -> dict[str, Any]:
     """A message as chat templates know them: content in parts becomes text."""
     said = {k: v for k, v in message.items() if v is not None or k == "content"}
-    if said.get("role") == "developer":
+    if not isinstance(said.get("role"), str):
+        raise PromptError(f'message {index} has no "role" (such as "user")')
+    if said["role"] == "developer":
         said["role"] = "system"
     content = said.get("content")
     if isinstance(content, list):

@@ -517,7 +517,9 @@ def test_several_drafts_leave_the_plain_law(
 
 
 @pytest.mark.parametrize(
-    "draft", [None, CombinedDraft(), ForkDraft(), FirstOf(LookupDraft(), ForcedDraft())], ids=repr
+    "draft",
+    [None, CombinedDraft(), ForkDraft(), FirstOf(LookupDraft(), ForcedDraft())],
+    ids=["none", "auto", "forks", "first of two"],
 )
 def test_following_certain_drafts_leaves_the_plain_law(
     tiny_model: Model,

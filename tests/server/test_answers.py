@@ -15,6 +15,8 @@ from pydantic import BaseModel, Field
 
 import structspec
 from structspec.models import Model
+from structspec.server.plan import Planner
+from structspec.server.wire import ChatRequest
 
 MESSAGES = [{"role": "user", "content": "two large coffees"}]
 SCHEMA = {
@@ -278,6 +280,21 @@ def test_a_turn_with_results_of_tools_is_read(client):
         {"role": "tool", "tool_call_id": "abc", "content": "done"},
     ]
     assert chat(client, messages=messages, max_tokens=5).usage.completion_tokens <= 5
+
+
+def test_calls_of_earlier_turns_are_read_before_a_value_too(server_model):
+    """A template without a place for tools gets them as text of the format."""
+    call = {"id": "abc", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+    messages = [
+        *MESSAGES,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "abc", "content": "seven"},
+    ]
+    asked = ChatRequest.model_validate({"messages": messages, "response_format": FORMAT})
+    (job,) = Planner(server_model).chat(asked).jobs
+    prompt = server_model.tokenizer.decode(job.prompt_ids)
+    assert "look_up" in prompt
+    assert "seven" in prompt
 
 
 def test_free_text_ends_before_a_stop_string_whole_and_streamed(client):
