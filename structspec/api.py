@@ -30,7 +30,7 @@ from structspec.kept_grammars import compiled
 from structspec.values import value_of
 
 if TYPE_CHECKING:
-    from structspec.decoding.output import Output, Stats
+    from structspec.decoding.output import Alternatives, Output, Stats
     from structspec.decoding.progress import Job
     from structspec.decoding.streaming import Stream
     from structspec.drafting import DraftSource
@@ -51,7 +51,7 @@ class Result(Generic[T]):
     text: exactly what was written. tokens: the ids. stats: counts and times, see `Stats`.
     finish_reason: "stop", "stop_string" or "length" (the text is complete in every case).
     seed: reproduces the result together with the same arguments.
-    logprobs, end_logprob: if asked for, see `decoding.output.Output`.
+    logprobs, end_logprob, top_logprobs: if asked for, see `decoding.output.Output`.
     """
 
     value: T
@@ -63,6 +63,7 @@ class Result(Generic[T]):
     grammar: Grammar = field(repr=False, compare=False)
     logprobs: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
     end_logprob: float | None = field(default=None, repr=False, compare=False)
+    top_logprobs: tuple[Alternatives, ...] | None = field(default=None, repr=False, compare=False)
 
 
 def generate(
@@ -83,6 +84,7 @@ def generate(
     stop: str | bytes | Sequence[str | bytes] = (),
     n: int | None = None,
     logprobs: bool = False,
+    top_logprobs: int = 0,
     chat: bool | None = None,
     continue_final_message: bool = False,
     tools: Sequence[Mapping[str, Any]] | None = None,
@@ -121,6 +123,7 @@ def generate(
         is cut off.
     n: how many values per prompt.
     logprobs: whether results hold the log-probability of each token under the sampled law.
+    top_logprobs: of how many of the likeliest tokens at each place, too.
     continue_final_message: write behind the last message instead of opening a new turn. The
         answer is still a whole value: a message that already holds its beginning is not part
         of it.
@@ -182,6 +185,7 @@ def generate(
                 seed=own,
                 on_token=on_token,
                 logprobs=logprobs,
+                top_logprobs=top_logprobs,
             )
         except StructspecError as error:
             if not several:
@@ -237,6 +241,7 @@ def stream(
     seed: int | None = None,
     stop: str | bytes | Sequence[str | bytes] = (),
     logprobs: bool = False,
+    top_logprobs: int = 0,
     chat: bool | None = None,
     continue_final_message: bool = False,
     tools: Sequence[Mapping[str, Any]] | None = None,
@@ -274,6 +279,7 @@ def stream(
         seed=seeds_of(seed, sampling, 1, 1)[0],
         on_token=None,
         logprobs=logprobs,
+        top_logprobs=top_logprobs,
     )
     return Stream(
         target,
@@ -340,5 +346,6 @@ def _result(grammar: Grammar, output: Output) -> Result[Any]:
         grammar,
         output.logprobs,
         output.end_logprob,
+        output.top_logprobs,
     )
     return replace(result, value=value_of(grammar, text, lambda data: replace(result, value=data)))

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from structspec.decoding.device import DECIDED, decide_by_kernels, laws_by_kernels
+from structspec.decoding.output import Alternatives
 from structspec.decoding.progress import Progress
 from structspec.drafting.draft import Draft
 from structspec.errors import DraftError, ModelError, StructspecError
@@ -184,10 +185,13 @@ class Work:
             outputs.append((*outputs[parent + 1], token))
         return [History(prompt, output) for output in outputs]
 
-    def logprob(self, place: int) -> float:
-        """Log-probability of the token at a place of the kept path; 0.0 if nobody asked."""
+    def logprobs(self, place: int) -> tuple[float, Alternatives]:
+        """Log-probabilities of the token at a place of the kept path, and of the likeliest ones.
+
+        0.0 and nothing if nobody asked.
+        """
         if self.progress.logprobs is None:
-            return 0.0
+            return 0.0, ()
         token = self.draft.tokens[place] if place < self.accepted else self.token
         if self.progress.sampling.temperature == 0 and self._plain is None:
             sampling = replace(
@@ -198,7 +202,11 @@ class Work:
             )
         law = self.law if self._plain is None else self._plain
         row = law[self.rows_of(self.chosen)[place]].double()
-        return float((row[token] / row.sum()).log())
+        row = row / row.sum()
+        count = min(self.progress.job.top_logprobs, int(row.count_nonzero()))
+        values, ids = row.topk(count)
+        top = tuple(zip(ids.tolist(), values.log().tolist(), strict=True))
+        return float(row[token].log()), top
 
 
 def judge(works: Sequence[Work]) -> None:

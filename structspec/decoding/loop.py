@@ -82,13 +82,14 @@ def decode(
     request: int = 0,
     on_token: OnToken | None = None,
     logprobs: bool = False,
+    top_logprobs: int = 0,
 ) -> Output:
     """Write one complete text of `constraint` behind `prompt_ids`.
 
     Args:
         model: the target.
-        prompt_ids, constraint, sampling, max_tokens, stop, seed, request, on_token, logprobs: as in
-            `Job`.
+        prompt_ids, constraint, sampling, max_tokens, stop, seed, request, on_token, logprobs,
+            top_logprobs: as in `Job`.
         draft: a draft source or its name (see `structspec.drafting.draft_source`), None for plain
             decoding.
         verifier: "block" or "token" for one draft; for several "layered", which "block" becomes
@@ -111,6 +112,7 @@ def decode(
         request,
         on_token,
         logprobs,
+        top_logprobs,
     )
     loop = Loop(model, [job], draft=draft, verifier=verifier, draft_count=draft_count)
     loop.run()
@@ -408,23 +410,23 @@ class Loop:
         if active.drafter is not None:
             active.drafter.observe(draft, accepted)
         for i in range(accepted):
-            logprob = work.logprob(i)
+            logprob, top = work.logprobs(i)
             if draft.tokens[i] in progress.ends:
                 progress.end(logprob)
             else:
                 progress.stats.forced += single_token(draft.masks[i]) is not None
                 if i >= cached:
                     progress.pending.append(draft.tokens[i])
-                progress.commit(draft.tokens[i], draft.states[i], logprob)
+                progress.commit(draft.tokens[i], draft.states[i], logprob, top)
             if progress.finished is not None:
                 return
-        logprob = work.logprob(accepted)
+        logprob, top = work.logprobs(accepted)
         if work.token in progress.ends:
             progress.end(logprob)
         else:
             progress.pending.append(work.token)
             state = int(progress.constraint.advance(progress.state, work.token))
-            progress.commit(work.token, state, logprob)
+            progress.commit(work.token, state, logprob, top)
 
 
 def _budget_shapes(work: Work) -> bool:

@@ -16,7 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-__all__ = ["FinishReason", "Output", "Stats"]
+__all__ = ["Alternatives", "FinishReason", "Output", "Stats"]
+
+Alternatives: TypeAlias = tuple[tuple[int, float], ...]
+"""The likeliest tokens at one place with the logarithms of their probabilities, likeliest first."""
 
 FinishReason: TypeAlias = Literal["stop", "stop_string", "length", "error"]
 """Why decoding ended.
@@ -78,7 +81,8 @@ class Output:
     `logprobs`, if asked for: per token, the natural logarithm of its probability under the law
     that was sampled, mask and sampling settings applied (at temperature 0: of the masked law at
     temperature 1). `end_logprob`: that of ending here, None if a stop string ended the text. Their
-    sum is the log-probability of the whole output.
+    sum is the log-probability of the whole output. `top_logprobs`, if asked for: per token, the
+    likeliest ones under the same law; fewer where the grammar allows fewer.
     """
 
     tokens: tuple[int, ...]
@@ -89,3 +93,4 @@ class Output:
     stats: Stats = field(default_factory=Stats, compare=False)
     logprobs: tuple[float, ...] | None = field(default=None, compare=False)
     end_logprob: float | None = field(default=None, compare=False)
+    top_logprobs: tuple[Alternatives, ...] | None = field(default=None, compare=False)

@@ -32,18 +32,20 @@ from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
-from structspec.decoding.output import FinishReason, Output, Stats
+from structspec.decoding.output import Alternatives, FinishReason, Output, Stats
 from structspec.errors import ModelError, PromptError, TokenBudgetError, VocabularyError
 from structspec.forward.sampling import Sampling
+from structspec.integers import is_int
 from structspec.models import Model
 from structspec.packed import Mask, pack, single_token
 from structspec.verification.randomness import Randomness
 
-__all__ = ["Job", "OnToken", "Progress", "row_seed"]
+__all__ = ["Job", "OnLogprobs", "OnToken", "Progress", "row_seed"]
 
 _DEFAULT_MAX_TOKENS = 1024
 
 OnToken = Callable[[int, bytes], object]
+OnLogprobs = Callable[[float, Alternatives], object]
 
 
 def row_seed(seed: int, prompt: int, sample: int) -> int:
@@ -67,7 +69,8 @@ class Job:
     the shortest text needs. stop: strings that end the text where it is complete. seed: overrides
     `sampling.seed`; -1 draws a fresh one, reported in the output. request: a number that tells
     requests of one seed apart. on_token: called with (id, bytes) for every committed token, in
-    order. logprobs: whether to keep the log-probability of each token.
+    order. logprobs: whether to keep the log-probability of each token; top_logprobs: and those of
+    how many of the likeliest ones. on_logprobs: called with both before `on_token` is.
     """
 
     prompt_ids: Sequence[int]
@@ -79,6 +82,8 @@ class Job:
     request: int = 0
     on_token: OnToken | None = None
     logprobs: bool = False
+    top_logprobs: int = 0
+    on_logprobs: OnLogprobs | None = None
 
 
 class Progress:
@@ -108,7 +113,10 @@ class Progress:
         self.shaped = False  # whether the budget kept the model from its likeliest token
         self.finished: FinishReason | None = None
         self.stats = Stats(prompt_tokens=len(prompt))
-        self.logprobs: list[float] | None = [] if job.logprobs else None
+        if not is_int(job.top_logprobs, 0):
+            raise ValueError(f"top_logprobs must be an int from 0 on, not {job.top_logprobs!r}")
+        self.logprobs: list[float] | None = [] if job.logprobs or job.top_logprobs else None
+        self.top_logprobs: list[Alternatives] | None = [] if job.top_logprobs else None
         self.end_logprob: float | None = None
         self.vocab = job.constraint.vocab
         self.ends = frozenset(self.vocab.eos_ids)
@@ -135,6 +143,7 @@ class Progress:
             stats,
             logprobs,
             self.end_logprob,
+            None if self.top_logprobs is None else tuple(self.top_logprobs),
         )
 
     def commit_forced(self) -> bool:
@@ -153,11 +162,14 @@ class Progress:
                     self.shaped = single_token(self.constraint.mask(self.state)) is None
                 self.stats.forced += 1
                 self.pending.append(only)
-                self.commit(only, int(self.constraint.advance(self.state, only)), 0.0)
+                state = int(self.constraint.advance(self.state, only))
+                self.commit(only, state, 0.0, ((only, 0.0),))
         return False
 
-    def commit(self, token: int, state: int, logprob: float = math.nan) -> None:
-        """Make one token part of the text."""
+    def commit(
+        self, token: int, state: int, logprob: float = math.nan, top: Alternatives = ()
+    ) -> None:
+        """Make one token part of the text. logprob, top: as `Output` keeps them, if it does."""
         data = self.vocab.tokens[token] or b""
         before = len(self.text)
         self.context.append(token)
@@ -166,6 +178,10 @@ class Progress:
         self.left -= 1
         if self.logprobs is not None:
             self.logprobs.append(logprob)
+        if self.top_logprobs is not None:
+            self.top_logprobs.append(top)
+        if self.job.on_logprobs is not None:
+            self.job.on_logprobs(logprob, top)
         if self.stops and not self.stop_seen:
             self.stop_seen = self._writes_stop(before)
         if self.stop_seen and self.constraint.accepting(state):

@@ -12,7 +12,7 @@ Sibling: `engine`, which knows nothing of event loops.
 Example::
 
     async with Answering(engine, plan) as answering:
-        async for index, pieces, output in answering:
+        async for gain in answering:
             ...
 """
 
@@ -25,9 +25,9 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 
 from structspec.decoding.output import Output
+from structspec.server.bodies import Gain
 from structspec.server.engine import Ended, Engine, Event, Ticket, Written
 from structspec.server.plan import Plan
-from structspec.server.reading import Piece
 
 __all__ = ["Answering"]
 
@@ -71,8 +71,8 @@ class Answering:
         self.seconds = time.perf_counter() - self._began
         self._stop()
 
-    async def __aiter__(self) -> AsyncIterator[tuple[int, list[Piece], Output | None]]:
-        """(answer, what it gained, its output if that was the end), until all have ended."""
+    async def __aiter__(self) -> AsyncIterator[Gain]:
+        """What the answers gain, until all have ended."""
         while self._tickets:
             arrived = [await self._events.get()]
             while not self._events.empty():
@@ -91,11 +91,11 @@ class Answering:
                     ended[index] = event.outcome
             for index in sorted({*written, *ended}):
                 reader = self._plan.readers[index]
-                pieces = reader.feed(written[index]) if index in written else []
+                tokens = written.get(index, [])
+                pieces = reader.feed(tokens) if tokens else []
                 if index in ended:
                     pieces += reader.finish(ended[index])
-                if pieces or index in ended:
-                    yield index, pieces, ended.get(index)
+                yield Gain(index, pieces, tokens, ended.get(index))
 
     def _stop(self) -> None:
         for ticket in self._tickets.values():

@@ -208,18 +208,19 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
         """Texts that go on with the prompts."""
         asked = await _read(request, CompletionRequest)
         plan = await _unless_gone(request, served.plan(served.planner.completion, asked))
-        body = CompletionBody(asked, plan, served.name)
+        body = CompletionBody(asked, plan, served.name, served.model.vocab)
         return await _answer(served, body, asked.stream, plan, request)
 
     async def refuse(request: Request, error: Exception) -> Response:
-        if isinstance(error, _Gone):
-            return Response(status_code=499)  # nobody reads it
-        status, body = explain(error)
+        gone = isinstance(error, _Gone)
+        status, body = (_GONE, {}) if gone else explain(error)
         if status == 500:
             log.error("a request failed", exc_info=error)
         kind = _KINDS.get(request.url.path)
         if kind is not None:
             served.metrics.requests.labels(kind, str(status)).inc()
+        if gone:
+            return Response(status_code=status)  # nobody reads it
         headers = dict(getattr(error, "headers", None) or {})
         if status == 503:
             headers["Retry-After"] = "1"
@@ -231,6 +232,8 @@ def create_app(model: Model, settings: Settings | None = None) -> FastAPI:
     return app
 
 
+#: The status of a request whose client did not wait for the answer.
+_GONE = 499
 #: What the counters call the routes.
 _KINDS = {
     "/v1/chat/completions": "chat",
@@ -299,10 +302,9 @@ async def _gone(request: Request) -> None:
 async def _answer(
     served: _Served, body: Body, stream: bool, plan: Plan, request: Request
 ) -> Response:
-    answered = served.metrics.requests.labels(body.kind, "200")
     if not stream:
         whole = await _unless_gone(request, _whole(served, body, plan))
-        answered.inc()
+        served.metrics.requests.labels(body.kind, "200").inc()
         return JSONResponse(whole)
     events = _stream(served, body, plan)
     try:
@@ -311,7 +313,6 @@ async def _answer(
     except BaseException:
         await events.aclose()
         raise
-    answered.inc()
 
     async def told() -> AsyncIterator[str]:
         try:
@@ -333,8 +334,8 @@ async def _next(events: AsyncGenerator[str, None]) -> str:
 async def _whole(served: _Served, body: Body, plan: Plan) -> dict[str, Any]:
     async with Answering(served.engine, plan) as answering:
         try:
-            async for index, pieces, output in answering:
-                body.add(index, pieces, output)
+            async for gain in answering:
+                body.add(gain)
         except Exception as error:
             raise in_writing(error) from error
     served.metrics.answered(body.kind, body.outputs, answering.seconds, answering.first_token)
@@ -343,21 +344,26 @@ async def _whole(served: _Served, body: Body, plan: Plan) -> dict[str, Any]:
 
 async def _stream(served: _Served, body: Body, plan: Plan) -> AsyncGenerator[str, None]:
     """Server-sent events; what is wrong with the request is raised before the first one."""
-    begun = False
-    async with Answering(served.engine, plan) as answering:
-        try:
-            async for index, pieces, output in answering:
-                told = body.add(index, pieces, output)
+    begun, outcome = False, _GONE
+    try:
+        async with Answering(served.engine, plan) as answering:
+            async for gain in answering:
+                told = body.add(gain)
                 if told:
                     begun = True
                     yield "".join(map(_event, told))
-        except Exception as error:
-            shown = in_writing(error)
-            if not begun:
-                raise shown from error
-            log.error("a stream failed", exc_info=error)
-            yield _event(explain(shown)[1])  # too late for a status
-            return
+        outcome = 200
+    except Exception as error:
+        shown = in_writing(error)
+        if not begun:
+            raise shown from error
+        log.error("a stream failed", exc_info=error)
+        outcome, explained = explain(shown)
+        yield _event(explained)  # too late for a status
+        return
+    finally:
+        if begun:  # before that, `refuse` counts it
+            served.metrics.requests.labels(body.kind, str(outcome)).inc()
     served.metrics.answered(body.kind, body.outputs, answering.seconds, answering.first_token)
     for event in body.last():
         yield _event(event)

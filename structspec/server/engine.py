@@ -33,7 +33,7 @@ from typing import TypeAlias
 
 from structspec.decoding.judge import verifier_name
 from structspec.decoding.loop import Loop
-from structspec.decoding.output import Output
+from structspec.decoding.output import Alternatives, Output
 from structspec.decoding.progress import Job
 from structspec.drafting import DraftSource, draft_source
 from structspec.errors import ModelError, StructspecError
@@ -47,10 +47,15 @@ log = logging.getLogger("structspec")
 
 @dataclass(frozen=True)
 class Written:
-    """One more token, and its bytes (none for a special token)."""
+    """One more token, and its bytes (none for a special token).
+
+    logprob, top: as `Output` keeps them, if the job asks for them.
+    """
 
     token: int
     data: bytes
+    logprob: float | None = None
+    top: Alternatives = ()
 
 
 @dataclass(frozen=True)
@@ -234,11 +239,19 @@ class Engine:
         return True
 
     def _let_in(self, ticket: Ticket) -> None:
-        def on_token(token: int, data: bytes) -> None:
-            self._tell(ticket, Written(token, data))
+        likely: tuple[float | None, Alternatives] = (None, ())
 
+        def on_logprobs(logprob: float, top: Alternatives) -> None:
+            nonlocal likely
+            likely = logprob, top
+
+        def on_token(token: int, data: bytes) -> None:
+            self._tell(ticket, Written(token, data, *likely))
+
+        asked = ticket.job.logprobs or ticket.job.top_logprobs
+        told = replace(ticket.job, on_token=on_token, on_logprobs=on_logprobs if asked else None)
         try:
-            ticket.index = self._loop.add(replace(ticket.job, on_token=on_token))
+            ticket.index = self._loop.add(told)
         except Exception as error:  # arguments that are no numbers
             self._tell(ticket, Ended(error))
         else:

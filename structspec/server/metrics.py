@@ -36,7 +36,8 @@ class Metrics:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"structspec_{name}", text, labels, registry=registry)
 
-        self.requests = counter("requests", "Requests by kind and HTTP status.", "kind", "status")
+        text = "Requests by kind and HTTP status; 499: the client went away."
+        self.requests = counter("requests", text, "kind", "status")
         self._read = counter("prompt_tokens", "Tokens of prompts.")
         self._cached = counter("prompt_tokens_cached", "Tokens of prompts that were not read anew.")
         self._written = counter("output_tokens", "Tokens that were written.")

@@ -191,7 +191,13 @@ class Planner:
     def _bind(self, source: _Source) -> Constraint:
         return self.constraints.get(source.source, self.model.vocab, **self._options(source))
 
-    def _job(self, asked: Common, budget: int | None, ids: Sequence[int], constraint: Any) -> Job:
+    def _job(
+        self,
+        asked: ChatRequest | CompletionRequest,
+        budget: int | None,
+        ids: Sequence[int],
+        constraint: Any,
+    ) -> Job:
         given = {name: getattr(asked, name) for name in SAMPLING}
         sampling = Sampling(**{k: v for k, v in given.items() if v is not None})
         return Job(
@@ -200,7 +206,8 @@ class Planner:
             sampling,
             budget,
             asked.stops,
-            logprobs=isinstance(asked, ChatRequest) and asked.logprobs,
+            logprobs=asked.alternatives is not None,
+            top_logprobs=asked.alternatives or 0,
         )
 
 

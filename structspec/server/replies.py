@@ -27,9 +27,8 @@ from typing import Any
 from structspec.decoding.output import Output
 from structspec.server.reading import CallBegun, Piece
 from structspec.tools.streaming import ArgumentsDelta, ReasoningDelta, TextDelta
-from structspec.vocab import Vocabulary
 
-__all__ = ["Answer", "delta", "error_body", "logprobs_body", "usage"]
+__all__ = ["Answer", "delta", "error_body", "usage"]
 
 
 @dataclass
@@ -106,24 +105,6 @@ def usage(
             "rejected_prediction_tokens": sum(stats.drafted for stats in every) - accepted,
         },
     }
-
-
-def logprobs_body(output: Output, vocab: Vocabulary) -> dict[str, Any] | None:
-    """The log-probability of each token under the law that was sampled, in OpenAI's form."""
-    if output.logprobs is None:
-        return None
-    content = []
-    for token, logprob in zip(output.tokens, output.logprobs, strict=True):
-        data = vocab.tokens[token] or b""
-        content.append(
-            {
-                "token": data.decode("utf-8", "replace"),
-                "bytes": list(data),
-                "logprob": logprob,
-                "top_logprobs": [],
-            }
-        )
-    return {"content": content, "refusal": None}
 
 
 def error_body(

@@ -20,13 +20,13 @@ Example::
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from structspec.decoding.output import Output
-from structspec.server.bodies import new_id
+from structspec.server.bodies import Gain, new_id
 from structspec.server.plan import Plan, RequestError
 from structspec.server.reading import CallBegun, Piece
 from structspec.server.wire import (
@@ -36,6 +36,7 @@ from structspec.server.wire import (
     Reasoning,
     Strict,
     StructuredOutputs,
+    TokenId,
     Tokens,
     without_idle,
 )
@@ -44,7 +45,8 @@ from structspec.tools.streaming import ArgumentsDelta, ReasoningDelta, TextDelta
 __all__ = ["ResponseBody", "ResponsesRequest"]
 
 #: Fields that cannot matter to an answer here, beside those of chats.
-_IDLE = frozenset({"include", "max_tool_calls", "truncation"})
+_IDLE = frozenset({"max_tool_calls", "truncation"})
+_LOGPROBS = "message.output_text.logprobs"
 
 
 class _Format(Strict):
@@ -83,7 +85,7 @@ class ResponsesRequest(Strict):
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
-    logit_bias: dict[int, Penalty] | None = None
+    logit_bias: dict[TokenId, Penalty] | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
     structured_outputs: StructuredOutputs | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -95,6 +97,8 @@ class ResponsesRequest(Strict):
         for name in ("previous_response_id", "conversation"):
             if isinstance(values, dict) and name in values:
                 raise ValueError(f"{name}: this server keeps no conversations; send all items")
+        if isinstance(values, dict) and _LOGPROBS in (values.pop("include", None) or ()):
+            raise ValueError(f"include: {_LOGPROBS} is told of chats and completions only")
         return values
 
     def chat(self) -> ChatRequest:
@@ -204,16 +208,16 @@ class ResponseBody:
         """See `bodies.Body`."""
         return [] if self._output is None else [self._output]
 
-    def add(self, index: int, pieces: Sequence[Piece], output: Output | None) -> list[Any]:
+    def add(self, gain: Gain) -> list[Any]:
         """See `bodies.Body`."""
         told = []
         if not self._number:
             told += [self._event("created", response=self.whole())]
             told += [self._event("in_progress", response=self.whole())]
-        for piece in pieces:
+        for piece in gain.pieces:
             told += self._piece(piece)
-        if output is not None:
-            self._output = output
+        if gain.output is not None:
+            self._output = gain.output
             told += self._close()
         return told
 

@@ -60,7 +60,6 @@ _OFF: dict[str, tuple[Any, ...]] = {
     "ignore_eos": (False,),
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
-    "logprobs": (False,),
     "min_tokens": (0,),
     "priority": (0,),
     "seed": (-1,),
@@ -69,7 +68,6 @@ _OFF: dict[str, tuple[Any, ...]] = {
     "stop_token_ids": ([],),
     "suffix": ("",),
     "top_k": (-1, 0),
-    "top_logprobs": (0,),
     "use_beam_search": (False,),
 }
 #: Settings of sampling, by the names of `Sampling`.
@@ -90,7 +88,7 @@ _KINDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
 class Strict(BaseModel):
     """A part of a request: unknown fields are refused."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class StreamOptions(Strict):
@@ -190,6 +188,8 @@ def _is_off(name: str, value: Any) -> bool:
 
 Tokens: TypeAlias = Annotated[int, Field(ge=1, le=10_000_000)]
 """A budget. More than any model writes is surely a mistake."""
+TokenId: TypeAlias = Annotated[int, Field(strict=False)]
+"""The key of an object, so a number in quotes."""
 Penalty: TypeAlias = Annotated[float, Field(ge=-100, le=100)]
 """What is added to logits; it must leave something to sample."""
 
@@ -208,7 +208,7 @@ class Common(Strict):
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
-    logit_bias: dict[int, Penalty] | None = None
+    logit_bias: dict[TokenId, Penalty] | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
     stop: str | list[str] | None = None
@@ -248,6 +248,10 @@ class Common(Strict):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
 
+#: Tokens beside each written one whose probability can be asked for, as at OpenAI.
+_MOST_ALTERNATIVES = 20
+
+
 class Reasoning(Strict):
     """Whether to reason first, as several servers ask for it."""
 
@@ -267,7 +271,7 @@ class ChatRequest(Common):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     logprobs: bool = False
-    top_logprobs: Literal[0] | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=_MOST_ALTERNATIVES)] = 0
     modalities: list[Literal["text"]] | None = None
     reasoning: bool | Reasoning | None = None
     reasoning_effort: str | None = None
@@ -281,14 +285,19 @@ class ChatRequest(Common):
             raise ValueError("give either response_format or structured_outputs, not both")
         if self.tool_choice not in (None, "none", "auto") and not self.tools:
             raise ValueError(f"tool_choice {self.tool_choice!r} needs tools")
-        if self.logprobs and self.stream:
-            raise ValueError("logprobs come with whole answers only, not with stream")
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs need logprobs to be true")
         return self
 
     @property
     def budget(self) -> int | None:
         """Tokens that may be written."""
         return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def alternatives(self) -> int | None:
+        """Likely tokens to tell beside each written one; None: no log-probabilities at all."""
+        return self.top_logprobs if self.logprobs else None
 
     @property
     def effort(self) -> str | None:
@@ -345,6 +354,7 @@ class CompletionRequest(Common):
     prompt: str | list[int] | list[str] | list[Annotated[list[int], Field(min_length=1)]] = Field(
         min_length=1
     )
+    logprobs: Annotated[int, Field(ge=0, le=_MOST_ALTERNATIVES)] | None = None
     response_format: ResponseFormat | None = None
 
     @model_validator(mode="after")
@@ -359,6 +369,11 @@ class CompletionRequest(Common):
     def budget(self) -> int | None:
         """Tokens that may be written."""
         return self.max_tokens
+
+    @property
+    def alternatives(self) -> int | None:
+        """Likely tokens to tell beside each written one; None: no log-probabilities at all."""
+        return self.logprobs
 
     @property
     def has_grammar(self) -> bool:

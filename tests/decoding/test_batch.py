@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -180,19 +182,29 @@ def test_rows_are_reused_by_those_that_wait(byte_model: Model, bind: Bind) -> No
 
 
 def test_logprobs_are_those_of_the_sampled_law(byte_model: Model, bind: Bind) -> None:
-    job = jobs_of(byte_model, bind, logprobs=True)[0]
-    plain = decode_many(byte_model, [job], draft=None)[0]
-    fast = decode_many(byte_model, [job], draft="auto")[0]
-    for output in (plain, fast):
+    told: list[tuple[float, tuple[tuple[int, float], ...]]] = []
+    job = jobs_of(byte_model, bind, top_logprobs=3)[0]
+    job = dataclasses.replace(job, on_logprobs=lambda *both: told.append(both))
+    for draft in (None, "auto"):
+        output = decode_many(byte_model, [job], draft=draft)[0]
         assert not isinstance(output, Exception)
         ids, state, left = list(job.prompt_ids), job.constraint.start, job.max_tokens
         assert left is not None and output.logprobs is not None
-        for token, logprob in zip(output.tokens, output.logprobs, strict=True):
+        assert output.top_logprobs is not None
+        assert told == list(zip(output.logprobs, output.top_logprobs, strict=True))
+        told.clear()
+        for token, logprob, top in zip(
+            output.tokens, output.logprobs, output.top_logprobs, strict=True
+        ):
             with torch.inference_mode():
                 logits = byte_model.model(torch.tensor([ids])).logits[0, -1]
             allowed = torch.from_numpy(job.constraint.allowed(state, left))
             expected = logits[token] - torch.logsumexp(logits[allowed], 0)
             assert logprob == pytest.approx(float(expected), abs=1e-9)
+            law = (logits[allowed] - torch.logsumexp(logits[allowed], 0)).sort(descending=True)
+            likeliest = allowed[law.indices[:3]].tolist()
+            assert [one for one, _ in top] == likeliest
+            assert [value for _, value in top] == pytest.approx(law.values[:3].tolist(), abs=1e-9)
             state, left = job.constraint.advance(state, token), left - 1
             ids.append(token)
         assert output.end_logprob == 0.0
@@ -203,6 +215,22 @@ def test_greedy_logprobs_are_those_of_the_masked_law(byte_model: Model, bind: Bi
     output = decode_many(byte_model, [job], draft="auto")[0]
     assert not isinstance(output, Exception) and output.logprobs is not None
     assert all(value <= 0.0 for value in output.logprobs) and min(output.logprobs) < -0.01
+
+
+def test_no_token_is_likely_that_the_settings_exclude(byte_model: Model, bind: Bind) -> None:
+    sampling = Sampling(top_k=2)
+    job = jobs_of(byte_model, bind, top_logprobs=9, sampling=sampling)[0]
+    output = decode_many(byte_model, [job], draft="auto")[0]
+    assert not isinstance(output, Exception)
+    assert output.logprobs is not None and output.top_logprobs is not None
+    for token, logprob, top in zip(
+        output.tokens, output.logprobs, output.top_logprobs, strict=True
+    ):
+        assert 1 <= len(top) <= 2 and dict(top)[token] == logprob
+        assert sum(math.exp(value) for _, value in top) == pytest.approx(1)
+    assert max(map(len, output.top_logprobs)) == 2
+    (refused,) = decode_many(byte_model, [dataclasses.replace(job, top_logprobs=-1)])
+    assert isinstance(refused, ValueError) and "top_logprobs" in str(refused)
 
 
 @pytest.mark.parametrize(

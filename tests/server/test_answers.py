@@ -329,6 +329,48 @@ def test_log_probabilities_are_those_of_the_masked_law(client, server_model):
     assert text.decode() == answer.choices[0].message.content
 
 
+@pytest.mark.parametrize("more", [{"response_format": FORMAT}, {"max_tokens": 40}])
+def test_likely_tokens_are_told_whole_and_streamed(client, more):
+    whole = chat(client, logprobs=True, top_logprobs=2, n=2, **more)
+    streamed = {0: [], 1: []}
+    for chunk in chat(client, logprobs=True, top_logprobs=2, n=2, stream=True, **more):
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.logprobs.content if choice.logprobs else []
+    for choice in whole.choices:
+        content = choice.logprobs.content
+        assert [one.token for one in streamed[choice.index]] == [one.token for one in content]
+        for one, other in zip(streamed[choice.index], content, strict=True):
+            assert [t.token for t in one.top_logprobs] == [t.token for t in other.top_logprobs]
+            assert one.logprob == pytest.approx(other.logprob)
+        assert {len(one.top_logprobs) for one in content} <= {1, 2}
+        for one in content:
+            logprobs = [other.logprob for other in one.top_logprobs]
+            assert logprobs == sorted(logprobs, reverse=True)
+            assert max(logprobs) >= one.logprob
+    assert any(len(one.top_logprobs) == 2 for one in whole.choices[0].logprobs.content)
+
+
+def test_completions_tell_where_their_tokens_begin(client):
+    asked = {"model": "bytes", "prompt": "the land ", "max_tokens": 30, "seed": 4, "logprobs": 2}
+    choice = client.completions.create(**asked).choices[0]
+    told = choice.logprobs
+    # the first of 30 tokens is the blank of the prompt, which is not told
+    assert len(told.tokens) == len(told.token_logprobs) == len(told.top_logprobs) == 29
+    for token, offset in zip(told.tokens, told.text_offset, strict=True):
+        if not token.startswith("bytes:"):
+            assert choice.text.startswith(token, offset)
+    streamed = {name: [] for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")}
+    for chunk in client.completions.create(**asked, stream=True):
+        for name, values in streamed.items():
+            if chunk.choices[0].logprobs is not None:
+                values += getattr(chunk.choices[0].logprobs, name) or []
+    assert streamed["tokens"] == told.tokens and streamed["text_offset"] == told.text_offset
+    assert streamed["token_logprobs"] == pytest.approx(told.token_logprobs)
+    assert [set(top) for top in streamed["top_logprobs"]] == [set(t) for t in told.top_logprobs]
+    bare = client.completions.create(**{**asked, "logprobs": 0}).choices[0].logprobs
+    assert bare.token_logprobs == pytest.approx(told.token_logprobs) and bare.top_logprobs is None
+
+
 def test_texts_go_on_each_as_alone(client, server_model):
     prompts = ["the land ", "an "]
     both = client.completions.create(

@@ -65,7 +65,10 @@ DISTINCT = {"type": "array", "items": {"type": "object"}, "uniqueItems": True}
         ({"max_tokens": 0}, "invalid_field", "max_tokens"),
         ({"stop": [""]}, "invalid_field", "stop"),
         ({"seed": -2}, "invalid_field", "seed"),
-        ({"logprobs": True, "top_logprobs": 5}, "invalid_field", "top_logprobs"),
+        ({"top_logprobs": 5}, "invalid_field", "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "invalid_field", "top_logprobs"),
+        ({"temperature": True}, "invalid_field", "temperature"),
+        ({"n": "2"}, "invalid_field", "n"),
         ({"extra_body": {"speed": "fast"}}, "invalid_field", "speed"),
         ({"extra_body": {"guided_regex": "("}}, "invalid_schema", "column"),
         ({"extra_body": {"guided_regex": "a", "guided_json": {}}}, "invalid_field", "exactly one"),
@@ -360,6 +363,41 @@ def test_a_model_that_fails_in_the_middle_of_a_stream_is_told_in_it(server_model
         finally:
             handle.remove()
         assert client.chat.completions.create(**{**settings, "max_tokens": 3}).choices
+        assert counted(address) == {"200": 1, "500": 2}
+
+
+def counters(address):
+    with urllib.request.urlopen(f"{address}/metrics") as page:
+        lines = page.read().decode().splitlines()
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")
+    }
+
+
+def counted(address):
+    """How many chats ended with which status."""
+    begin = 'structspec_requests_total{kind="chat",status="'
+    return {
+        name.removeprefix(begin).rstrip('"}'): value
+        for name, value in counters(address).items()
+        if name.startswith(begin)
+    }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_clients_that_go_away_are_counted(server_model, serve, stream):
+    held = Held(server_model)
+    with serve(server_model) as address, held:
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+        asked = {"model": "bytes", "messages": MESSAGES, "stream": stream}
+        with pytest.raises(openai.APITimeoutError):
+            client.with_options(timeout=1).chat.completions.create(**asked)
+        held.open.set()
+        until = time.monotonic() + 30
+        while not counted(address) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert counted(address) == {"499": 1}
 
 
 def test_what_was_answered_is_counted(server_model, serve):
@@ -367,15 +405,12 @@ def test_what_was_answered_is_counted(server_model, serve):
         client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
         answer = client.chat.completions.create(model="bytes", messages=MESSAGES, max_tokens=7)
         refusal(client, temperature=-1)
-        with urllib.request.urlopen(f"{address}/metrics") as page:
-            lines = dict(
-                line.rsplit(" ", 1) for line in page.read().decode().splitlines() if line[0] != "#"
-            )
+        lines = counters(address)
     written = answer.usage.completion_tokens
-    assert float(lines["structspec_output_tokens_total"]) == written
-    assert float(lines['structspec_requests_total{kind="chat",status="200"}']) == 1
-    assert float(lines['structspec_requests_total{kind="chat",status="400"}']) == 1
-    assert float(lines['structspec_request_seconds_count{kind="chat"}']) == 1
+    assert lines["structspec_output_tokens_total"] == written
+    assert lines['structspec_requests_total{kind="chat",status="200"}'] == 1
+    assert lines['structspec_requests_total{kind="chat",status="400"}'] == 1
+    assert lines['structspec_request_seconds_count{kind="chat"}'] == 1
 
 
 def test_a_web_page_may_ask_if_its_origin_is_allowed(server_model, serve):
