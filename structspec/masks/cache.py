@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from structspec.automata.automaton import Automaton
 from structspec.automata.costs import Costs
-from structspec.automata.distinct import Distinct, History
+from structspec.automata.distinct import Distinct
+from structspec.automata.histories import History
 from structspec.automata.interning import intern_config, intern_frame, intern_set
 from structspec.automata.memory import PAUSE, Count, Slot
 from structspec.automata.tables import Network
@@ -158,8 +159,8 @@ class Cache:
         index = self._numbers.get(pair)
         if index is None:
             self._history_bytes += _HISTORY_BYTES + len(history.text)
-            if not history.text:  # states inside an item share the set of those before it
-                self._history_bytes += _IDENTITY_BYTES * len(history.used)
+            # states inside a scalar share what those before it hold
+            self._history_bytes += _IDENTITY_BYTES * history.weight
             if self._history_bytes > self._limits.memory:
                 raise BudgetExceeded(
                     "memory", self._limits.memory, self._history_bytes, adjustable=True

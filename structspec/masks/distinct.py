@@ -32,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from structspec.automata.automaton import DEAD, UNREACHABLE
-from structspec.automata.distinct import STRING, Distinct, History
+from structspec.automata.distinct import Distinct
+from structspec.automata.histories import History
 from structspec.automata.tables import Network
 from structspec.errors import UnsupportedFeature
 from structspec.limits import Limits
@@ -188,16 +189,14 @@ class DistinctConstraint(Constraint):
             yield from _in_row(row, self._suspects.opening_more)
             return
         contested, suspects = history.contested, self._suspects
-        if history.phase == STRING and not history.pending:
-            looked: Iterable[Ids] = (suspects.quoting,)
-            if contested:
-                looked = (
-                    suspects.quoting,
-                    suspects.escaping,
-                    self._beginnings(history),
-                )
-        elif history.phase == STRING and not contested:
+        looked: Iterable[Ids]
+        if not contested and history.top.used is None:
+            # an item that differs already; nothing repeats before it, or an inner array, has ended
+            looked = suspects.closing_text if history.in_text else suspects.closing
+        elif history.in_text and not contested:
             looked = (suspects.quoting,)
+        elif history.in_string:
+            looked = (suspects.quoting, suspects.escaping, self._beginnings(history))
         else:
             bits = np.unpackbits(row.view(np.uint8), bitorder="little")
             looked = (np.flatnonzero(bits),)
@@ -216,9 +215,9 @@ class DistinctConstraint(Constraint):
         """Tokens whose text begins what is missing to an earlier item."""
         at = len(history.text)
         found: set[int] = set()
-        for identity in history.used:
-            if identity.startswith(history.text):
-                found.update(self._suspects.beginnings(identity[at:]))
+        for rival in history.scalars():
+            if rival.startswith(history.text):
+                found.update(self._suspects.beginnings(rival[at:]))
         return np.array(sorted(found), np.int64)
 
 
@@ -243,6 +242,9 @@ class _Suspects:
         self.escaping: Ids = np.flatnonzero(holding("\\"))
         self.opening = frozenset(np.flatnonzero(opening).tolist())
         self.opening_more: Ids = np.flatnonzero(opening & holding(","))
+        ending = holding("]") | holding("}") | (opening & holding(","))
+        self.closing = (np.flatnonzero(ending),)
+        self.closing_text = (np.flatnonzero(ending & holding('"')),)
 
     def beginnings(self, text: bytes) -> Iterator[int]:
         """The tokens that `text` begins with."""

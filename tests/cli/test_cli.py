@@ -41,7 +41,10 @@ BAD_SCHEMAS = {
     "malformed JSON": ('{"type": "integer",}', "line 1"),
     "not a schema": ({"type": "intger"}, "intger"),
     "a reference to nowhere": ({"$ref": "#/$defs/none"}, "#/$defs/none"),
-    "an unsupported keyword": ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+    "an unsupported keyword": (
+        {"type": "array", "uniqueItems": True, "minItems": 2},
+        "uniqueItems",
+    ),
 }
 
 

@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
     (place / "n.schema.json").write_text('{"type": "integer", "maximum": 5}')
     (place / "n.valid.json").write_text("3")
     (place / "n.invalid.json").write_text("6")
-    (place / "u.schema.json").write_text('{"type": "array", "uniqueItems": true}')
+    (place / "u.schema.json").write_text('{"type": "array", "uniqueItems": true, "minItems": 2}')
     (place / "u.valid.json").write_text("[1, 2]")
     return place
 

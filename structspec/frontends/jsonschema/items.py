@@ -6,7 +6,7 @@ have counted, and which values have been written. It may guess: an item that wou
 left uncounted as long as a count has no upper limit, so lower limits need no complement.
 
 Distinct items out of a finite set without further conditions are an `ir.Members`, which needs
-no state for each set. Distinct scalars out of a set without end are remembered beside the automaton
+no state for each set. Distinct items out of a set without end are remembered beside the automaton
 (`structspec.automata.distinct`); here they only get its symbols.
 
 Cost: linear in the positions; with counts, states are the product of their limits, at most
@@ -244,14 +244,14 @@ class Items:
         return list(found.values()) if len(found) <= MOST_VALUES else None
 
     def _comparable(self, shape: ArrayShape) -> bool:
-        """Whether items can be told apart while they are written: scalars, none but one demanded.
+        """Whether items can be told apart while they are written: none but one is demanded.
 
         Were two demanded, the cheapest completion that the automaton knows would repeat one.
         """
         if not self.writer.tells_apart or shape.counts or shape.minimum > 1:
             return False
         forms = map(self.writer.normaliser.form, {*shape.prefix, shape.rest})
-        return not any(form.arrays or form.objects or form.refusals for form in forms)
+        return not any(form.refusals for form in forms)
 
     def _disjoint(self, shape: ArrayShape) -> bool:
         """Whether no two positions can hold the same value."""
