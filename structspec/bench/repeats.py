@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parts.append(f"Temperature {temperature:g}:\n\n{table(own)}")
         print(f"{parts[-1]}\nmedian of the calls: {median:.2f}")
         rows += own
-    text = "\n".join(parts)
+    text = "\n\n".join(part.rstrip("\n") for part in parts)
     if not options.no_docs:
         command = (
             f"{COMMAND} --calls {options.calls} --tools {options.tools} "
