@@ -54,7 +54,8 @@ _NUMERIC = frozenset(b"0123456789+-.eE")
 _ESCAPES = dict(
     zip(b'"\\/bfnrt', (b'"', b"\\", b"/", b"\b", b"\f", b"\n", b"\r", b"\t"), strict=True)
 )
-_LITERALS = frozenset((b"true", b"false", b"null"))
+# JSON's, and those that calls in Python's notation have in their place.
+_LITERALS = frozenset((b"true", b"false", b"null", b"True", b"False", b"None"))
 # Longer exponents are not compared.
 _MOST_DIGITS = 1000
 _NONE: frozenset[Identity] = frozenset()
@@ -111,7 +112,7 @@ class Frame(NamedTuple):
             repeated = self.used is not None and identity in self.used
             used = None if repeated or self.used is None else self.used | {identity}
             at = len(self.done)
-            kept = frozenset(
+            kept: frozenset[Identity] = frozenset(
                 rival
                 for rival in self.rivals
                 if isinstance(rival, tuple) and len(rival) > at and rival[at] == identity
@@ -244,7 +245,7 @@ class History(NamedTuple):
             return History(frames, Phase.KEY if keyed else Phase.STRING, b'"'), False
         if byte in _DIGITS or byte == 0x2D:
             return History(frames, Phase.NUMBER, bytes((byte,))), False
-        if byte in b"tfn":
+        if byte in b"tfnTFN":
             return History(frames, Phase.LITERAL, bytes((byte,))), False
         if byte in (_OPEN, _BRACE):
             kind = tuple if byte == _OPEN else frozenset

@@ -26,15 +26,17 @@ Example::
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from structspec import ir
 from structspec.automata.automaton import DEAD
-from structspec.errors import ToolError
+from structspec.automata.distinct import tells_apart
+from structspec.errors import ToolError, UnsupportedFeature
 from structspec.frontends import tags
-from structspec.frontends.jsonschema import SchemaOptions
+from structspec.frontends.jsonschema import SchemaOptions, lower_schema
 from structspec.grammar import Grammar
 from structspec.grammar import compile as compile_grammar
 from structspec.tools.definition import Tool
@@ -148,7 +150,27 @@ def reply_grammar(
         answer=answer,
         options=options,
     )
-    return compile_grammar(content, syntax="structural_tag", **options)
+    try:
+        return compile_grammar(content, syntax="structural_tag", **options)
+    except UnsupportedFeature:
+        for tool in tools:
+            _check(tool, options)
+        raise
+
+
+def _check(tool: Tool, options: Mapping[str, Any]) -> None:
+    """Raise what a tool's schema is refused for, with its place in the parameters."""
+    chosen = {name: value for name, value in options.items() if name in _POLICIES}
+    policies = SchemaOptions(**{**chosen, **_policies(tool), "tell_apart": True})
+    try:
+        lower_schema(tool.schema(), policies)
+    except UnsupportedFeature as error:
+        reason = f"{error.reason} (parameters of the tool {tool.name!r}; strict=False widens them)"
+        raise UnsupportedFeature(error.keyword, error.pointer, reason) from None
+
+
+def _policies(tool: Tool) -> dict[str, Any]:
+    return {} if tool.strict else {"on_unsupported": "widen"}
 
 
 def _reply_content(
@@ -226,6 +248,10 @@ def _most_calls(parallel: bool | int, form: CallFormat) -> int | None:
     return parallel if form.parallel else 1
 
 
+def _has_apart(answer: Grammar | None) -> bool:
+    return answer is not None and tells_apart(answer.network)
+
+
 class _Builder:
     def __init__(
         self,
@@ -242,6 +268,9 @@ class _Builder:
         self.most = most
         self.flexible = options.get("whitespace") == "flexible"
         self.options = options
+        # tools are read at the same time as long as none is ruled out, and text never beside them
+        mentioned = any("uniqueItems" in json.dumps(tool.schema()) for tool in offered)
+        self.apart = "always" if mentioned or _has_apart(answer) else False
         self.call = [self._pieces(form.call, tool) for tool in offered]
 
     # -- answers ---------------------------------------------------------------------------
@@ -368,7 +397,7 @@ class _Builder:
         assert tool is not None, "only calls hold names and arguments"
         if isinstance(piece, Name):
             return tags.ConstString(tool.name)
-        widened = {} if tool.strict else {"on_unsupported": "widen"}
+        widened = {**_policies(tool), "tell_apart": self.apart}
         if isinstance(piece, PythonCall):
             chosen = {k: v for k, v in self.options.items() if k in _POLICIES}
             policies = SchemaOptions(**{**chosen, **widened})

@@ -77,7 +77,9 @@ class Lowering:
         #: The gap behind brackets, keys and values; the gap behind commas and colons.
         self.gap, self.wide = self._gaps()
         self.tells_apart = options.tell_apart and (
-            bool(options.resources) or atlas.mentions("uniqueItems")
+            options.tell_apart == "always"
+            or bool(options.resources)
+            or atlas.mentions("uniqueItems")
         )
         self.items = Items(self)
         self.members = MemberLists(self, options.key_order)

@@ -41,8 +41,9 @@ class SchemaOptions:
     assert_formats: bool = True
     default_dialect: str | None = None
     resources: Mapping[str, Any] | None = None
-    #: Whether what runs the grammar can tell items apart (see `structspec.automata.distinct`).
-    tell_apart: bool = False
+    #: Whether what runs the grammar can tell items apart (see `structspec.automata.distinct`);
+    #: "always": other schemas, which may be read at the same time, have such items.
+    tell_apart: bool | Literal["always"] = False
 
     def __post_init__(self) -> None:
         for field in fields(self):
