@@ -60,6 +60,7 @@ _OFF: dict[str, tuple[Any, ...]] = {
     "ignore_eos": (False,),
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
+    "logprobs": (False,),
     "min_tokens": (0,),
     "priority": (0,),
     "seed": (-1,),

@@ -138,13 +138,14 @@ def reply_grammar(
     """
     options = {"spelling": "canonical", "whitespace": "conventional", **options}
     marking = marking or Marking()
+    wanted = read_choice(choice, tools)
     if answer is not None:
         _tell_apart(form, tools, marking, answer)
     content = _reply_content(
         form,
         tools,
         marking=marking,
-        choice=read_choice(choice, tools),
+        choice=wanted,
         parallel=parallel,
         thinking=thinking,
         answer=answer,
@@ -153,9 +154,14 @@ def reply_grammar(
     try:
         return compile_grammar(content, syntax="structural_tag", **options)
     except UnsupportedFeature:
-        for tool in tools:
+        for tool in _offered(tools, wanted):
             _check(tool, options)
         raise
+
+
+def _offered(tools: ToolSet, choice: Choice) -> Sequence[Tool]:
+    """The tools that may be called; `choice` as `read_choice` returns it."""
+    return [tools[choice[1:]]] if choice.startswith("=") else list(tools)
 
 
 def _check(tool: Tool, options: Mapping[str, Any]) -> None:
@@ -185,9 +191,9 @@ def _reply_content(
     options: Mapping[str, Any],
 ) -> tags.Content:
     """The structural tag of a reply; `choice` as `read_choice` returns it."""
-    offered: Sequence[Tool] = list(tools)
+    offered = _offered(tools, choice)
     if choice.startswith("="):
-        offered, parallel = [tools[choice[1:]]], False
+        parallel = False
     most = _most_calls(parallel, form)
     builder = _Builder(form, offered, marking, most, options, answer)
     if choice == "none" or not offered:
